@@ -1,0 +1,84 @@
+"""One readable line a case as it finishes, in place of pytest's dots, and a summary at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from bench import rows
+from bench.machine import peak_host_bytes
+from bench.session import Session
+
+LINE = "bench_line"
+
+
+class Progress:
+    """Terminal output of a bench run."""
+
+    def __init__(self, session: Session, reporter: Any) -> None:
+        self._session, self._reporter = session, reporter
+        self._done = 0
+        reporter.showfspath = False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Any:
+        """Note what becomes of a case: its line, or its reason in `skipped` or `failed`."""
+        report = yield
+        case = self._session.cases.get(case_id(item) or "")
+        if case is None or (report.when != "call" and report.passed):
+            return report
+        row = item.funcargs.get("benchmark") if hasattr(item, "funcargs") else None
+        if report.passed and row is not None and row.extra_info:
+            report.user_properties.append((LINE, rows.line(row.extra_info)))
+        elif not report.passed:
+            reason = _reason(call)
+            noted = {"case": case.as_dict(), "reason": reason}
+            (self._session.skipped if report.skipped else self._session.failed).append(noted)
+            word = "skipped" if report.skipped else "FAILED"
+            report.user_properties.append((LINE, f"{rows.title(case.as_dict())}     {word}: {reason}"))
+        return report
+
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
+        """No dots for cases: their lines say more."""
+        return (report.outcome, "", "") if dict(report.user_properties).get(LINE) else None
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Print the line with how many cases are left."""
+        line = dict(report.user_properties).get(LINE)
+        if line:
+            self._done += 1
+            total = len(self._session.order)
+            self._reporter.ensure_newline()
+            self._reporter.write_line(f"[{self._done:>{len(str(total))}}/{total}] {line}", red=report.failed)
+
+    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
+        """Time and memory used, what could not run and why, and what to do next."""
+        session = self._session
+        if not self._done:
+            return
+        terminalreporter.section("swap-vs-recompute")
+        for title, unmeasured in (("skipped", session.skipped), ("failed", session.failed)):
+            for reason, count in Counter(entry["reason"] for entry in unmeasured).most_common(5):
+                terminalreporter.write_line(f"{title} {count}: {reason}")
+        seconds, peak = time.monotonic() - session.started, peak_host_bytes()
+        terminalreporter.write_line(f"{self._done} cases in {seconds:.1f} s; peak host memory {peak / 2**30:.2f} GiB")
+        path = config.getoption("benchmark_json")
+        if path and not config.getoption("benchmark_disable"):
+            terminalreporter.write_line(f"next: python -m analysis figure19 {path}")
+
+
+def case_id(item: pytest.Item) -> str | None:
+    """The id of the case that a test is about."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("case_id") if callspec else None
+
+
+def _reason(call: Any) -> str:
+    """One line of why: a skip's own words, or the exception and its message."""
+    error = call.excinfo.value
+    if isinstance(error, pytest.skip.Exception):
+        return str(error.msg)
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": ")

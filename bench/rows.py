@@ -1,0 +1,83 @@
+"""Result rows: what a case leaves in the JSON, as `results/schema.json` says, and the line it leaves on the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench.cases import Case
+from bench.measure import Measurement
+from kernels.copy_plan import CopyPlan
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a case does, independent of how fast."""
+
+    bytes: int | None = None
+    descriptors: int | None = None
+    fragment_bytes: int | None = None
+    descriptors_merged: int | None = None
+    flops: int | None = None
+
+    @classmethod
+    def of_plan(cls, plan: CopyPlan) -> Work:
+        """The work of a swap."""
+        return cls(plan.nbytes, plan.descriptors, plan.fragment_bytes, plan.merged().descriptors)
+
+
+def row(
+    case: Case,
+    work: Work,
+    measured: Measurement,
+    *,
+    prepare_s: float,
+    verified: bool,
+    suspect: list[str],
+    session: str,
+    order: int,
+    detail: dict[str, Any],
+) -> dict[str, Any]:
+    """The `extra_info` of one benchmark: plain values only, since pytest-benchmark turns others into strings."""
+    return {
+        "schema": SCHEMA,
+        "case": case.as_dict(),
+        "work": {name: getattr(work, name) for name in Work.__dataclass_fields__},
+        "clocks": measured.clocks.as_dict(),
+        "prepare_s": prepare_s,
+        "verified": verified,
+        "suspect": measured.suspect + suspect,
+        "session": session,
+        "order": order,
+        "detail": detail,
+    }
+
+
+def line(extra_info: dict[str, Any]) -> str:
+    """What was timed, how long it took, how fast that is, and against what."""
+    wall_s = median(extra_info["clocks"]["wall_s"])
+    work, detail = extra_info["work"], extra_info["detail"]
+    if work["flops"]:
+        rate = f"{work['flops'] / wall_s / 1e12:9.3f} TFLOP/s"
+        share = "" if detail.get("mfu") is None else f"{detail['mfu']:6.1%} MFU"
+    else:
+        gbps, ceiling = work["bytes"] / wall_s / 1e9, detail.get("ceiling_gbps")
+        rate = f"{gbps:9.2f} GB/s   "
+        share = "" if ceiling is None else f"{gbps / ceiling:6.1%} of the ceiling"
+    flag = "  suspect: " + "; ".join(extra_info["suspect"]) if extra_info["suspect"] else ""
+    return f"{title(extra_info['case'])} {wall_s * 1e3:11.3f} ms {rate} {share}{flag}".rstrip()
+
+
+def title(case: dict[str, Any]) -> str:
+    """The case in words, in columns."""
+    what = case["direction"] or case["recovery"]
+    block = "" if case["block_size"] is None else f"block {case['block_size']}"
+    model = case["model"]
+    if case["layers_timed"] != case["layers_model"]:
+        model += f" ({case['layers_timed']} of {case['layers_model']} layers)"
+    where = " ".join(part for part in (case["layout"], case["placement"]) if part)
+    tokens = f"{case['seq_len']:,} tokens"
+    return f"{what:9} {case['method'] or '':11} {where:22} {block:9} {tokens:>13} {model:10}"

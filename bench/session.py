@@ -1,0 +1,164 @@
+"""One run of `pytest bench/`: its sweep, cases and device, and what became of every case."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from bench import evidence, rows
+from bench.cases import Case, recomputes, swaps
+from bench.machine import machine_info, peak_host_bytes
+from bench.measure import Benchmark, measure
+from bench.nvml import Nvml
+from bench.rows import Work
+from bench.sweep import Axes, Sweep
+from bench.workbench import Workbench, sequence_blocks
+from kernels.device import Device, host_total_bytes, open_device
+
+
+class NeverFits(ValueError):
+    """A length whose KV cache is larger than the whole memory of the device or the host."""
+
+
+@dataclass
+class Session:
+    """State of the run.
+
+    Attributes
+    ----------
+    cases : dict of str to Case
+        By id; an id is what a test is parametrised with.
+    order : dict of str to int
+        Place of each case in the run.
+    skipped, failed : list of dict
+        {case, reason} of what left no number; pytest-benchmark would drop them.
+    """
+
+    sweep: Sweep
+    device_name: str
+    seed: int
+    arguments: list[str]
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    started: float = field(default_factory=time.monotonic)
+    order: dict[str, int] = field(default_factory=dict)
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    _ceilings: dict[tuple[Any, ...], float] = field(default_factory=dict)
+    _device: Device | None = None
+    _workbench: Workbench | None = None
+    _nvml: Nvml | None = None
+
+    def __post_init__(self) -> None:
+        tables = {"swap": swaps, "recompute": recomputes}
+        self.tables = {name: {case.id: case for case in make(self.sweep.tables[name])} for name, make in tables.items()}
+        self.cases = {case_id: case for table in self.tables.values() for case_id, case in table.items()}
+
+    @property
+    def device(self) -> Device:
+        """The device of the run, opened when first asked for."""
+        if self._device is None:
+            self._device = open_device(self.device_name)
+        return self._device
+
+    @property
+    def nvml(self) -> Nvml:
+        """NVML's view of the device; silent on a CPU."""
+        if self._nvml is None:
+            facts = self.device.facts()
+            self._nvml = Nvml(facts["uuid"] if facts else None, present=facts is not None)
+        return self._nvml
+
+    @property
+    def workbench(self) -> Workbench:
+        """Memory for the cases that were collected."""
+        if self._workbench is None:
+            chosen = (self.cases[case_id] for case_id in self.order)
+            sized = [(case, self.axes(case).pool_tokens) for case in chosen]
+            self._workbench = Workbench(self.device, self.nvml, sized, self.seed)
+        return self._workbench
+
+    def axes(self, case: Case) -> Axes:
+        """The axes the case came from."""
+        return self.sweep.tables[case.recovery]
+
+    def check_lengths(self) -> None:
+        """NeverFits for a sequence whose KV cache exceeds the memory there is, used or free."""
+        facts = self.device.facts()
+        total_host = host_total_bytes()
+        total = {"device": facts["memory_bytes"] if facts else total_host, "host": total_host}
+        for case in (self.cases[case_id] for case_id in self.order):
+            asked = sequence_blocks(case) * case.geometry.block_bytes
+            for side in ("device", "host") if case.recovery == "swap" else ("device",):
+                if asked > total[side]:
+                    raise NeverFits(
+                        f"{case.tokens:,} tokens of {case.model} in blocks of {case.geometry.block_size} are {asked:,} "
+                        f"bytes of KV cache; the {side} has {total[side]:,} in all"
+                    )
+
+    def time_case(
+        self,
+        case: Case,
+        benchmark: Benchmark,
+        issue: Any,
+        work: Work,
+        *,
+        prepare_s: float,
+        verified: bool,
+        detail: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Measure an issue and write the row into the benchmark's `extra_info`."""
+        before = evidence.snapshot(self.nvml)
+        measured = measure(benchmark, issue, self.device, self.axes(case).budget_s)
+        after = evidence.snapshot(self.nvml)
+        extra_info = rows.row(
+            case,
+            work,
+            measured,
+            prepare_s=prepare_s,
+            verified=verified,
+            suspect=evidence.suspect_reasons(before, after),
+            session=self.id,
+            order=self.order[case.id],
+            detail=detail | evidence.bits_of(after),
+        )
+        benchmark.extra_info.update(extra_info)
+        return extra_info
+
+    def note_ceiling(self, case: Case, gbps: float) -> None:
+        """Remember what one contiguous copy of this case's bytes reached."""
+        self._ceilings[_ceiling_key(case)] = gbps
+
+    def ceiling(self, case: Case) -> float | None:
+        """GB/s of the session's contiguous copy of as many tokens in the same direction."""
+        return self._ceilings.get(_ceiling_key(case))
+
+    def add_to(self, output: dict[str, Any]) -> None:
+        """Put the suite's own keys into the JSON that pytest-benchmark is about to write."""
+        output["schema"] = rows.SCHEMA
+        output["session"] = {
+            "id": self.id,
+            "sweep": self.sweep.as_dict(),
+            "seed": self.seed,
+            "arguments": self.arguments,
+            "seconds": round(time.monotonic() - self.started, 3),
+            "peak_host_bytes": peak_host_bytes(),
+        }
+        output["skipped"], output["failed"] = self.skipped, self.failed
+
+    def machine(self) -> dict[str, Any]:
+        """The suite's part of `machine_info`."""
+        bench = self._workbench
+        known = (bench.link, bench.pinned_by, bench.bound) if bench else (None, None, False)
+        return machine_info(self.device, self.nvml, *known)
+
+
+def _ceiling_key(case: Case) -> tuple[Any, ...]:
+    return case.model, case.dtype, case.layers_timed, case.seq_len, case.batch, case.direction
+
+
+def gbps(extra_info: dict[str, Any]) -> float:
+    """Payload rate of a copy by the median of its wall clock, GB/s."""
+    return float(extra_info["work"]["bytes"] / median(extra_info["clocks"]["wall_s"]) / 1e9)

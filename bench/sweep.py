@@ -1,0 +1,170 @@
+"""A sweep is a TOML file: axes that every bench file shares, and a table a bench file for what differs there.
+
+Precedence, strongest first: command line, the file's own table (`[swap]`, `[recompute]`), the file's flat keys, the
+`quick` sweep.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels import copy_methods, shapes
+from kernels.paged_kv import run_length
+
+SWEEPS = Path(__file__).with_name("sweeps")
+TABLES = ("swap", "recompute")
+
+
+class SweepError(ValueError):
+    """A sweep that names something unknown, or a value out of range."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The axes of one bench file.
+
+    Attributes
+    ----------
+    model : tuple of str
+        Names in `kernels.shapes.SHAPES`.
+    layers : int
+        Layers to time, 0 for all.
+    seq_lens, block_sizes : tuple of int
+        Tokens.
+    pool_tokens : int
+        Tokens a pool has room for; 0 is twice the sequence.
+    budget_s : float
+        Seconds a case may take, warm-up included.
+    """
+
+    model: tuple[str, ...]
+    dtype: str
+    layers: int
+    seq_lens: tuple[int, ...]
+    block_sizes: tuple[int, ...]
+    layouts: tuple[shapes.Layout, ...]
+    placements: tuple[str, ...]
+    methods: tuple[str, ...]
+    batch: int
+    pool_tokens: int
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as it will be run: one `Axes` a bench file."""
+
+    name: str
+    tables: Mapping[str, Axes]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for the result file."""
+        return {"name": self.name} | {table: asdict(axes) for table, axes in self.tables.items()}
+
+
+def load(sweep: str, overrides: Mapping[str, Any] | None = None) -> Sweep:
+    """Read a sweep by name or path and put command-line values on top.
+
+    Raises
+    ------
+    SweepError
+        One line: what is unknown or out of range, and what is known.
+    """
+    path = _find(sweep)
+    defaults, given = _read(SWEEPS / "quick.toml"), _read(path)
+    flat = defaults | {key: value for key, value in given.items() if not isinstance(value, dict)}
+    tables = {}
+    for table in TABLES:
+        values = flat | given.get(table, {}) | dict(overrides or {})
+        tables[table] = Axes(**{key: _CHECKS[key](key, values[key]) for key in _CHECKS})
+    return Sweep(path.stem, tables)
+
+
+def _find(sweep: str) -> Path:
+    named, path = SWEEPS / f"{sweep}.toml", Path(sweep)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise SweepError(f"--sweep {sweep}: no such file")
+        return path
+    if not named.is_file():
+        known = ", ".join(sorted(known.stem for known in SWEEPS.glob("*.toml")))
+        raise SweepError(f"--sweep {sweep}: unknown sweep; known: {known}, or a path to a .toml file")
+    return named
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SweepError(f"{path.name}: not a TOML file: {error}") from error
+    for name, table in values.items():
+        if isinstance(table, dict) and name not in TABLES:
+            raise SweepError(f"{path.name}: unknown table [{name}]; known: {', '.join(TABLES)}")
+        for key in table if isinstance(table, dict) else (name,):
+            if key not in _CHECKS:
+                raise SweepError(f"{path.name}: unknown key {key!r}; known: {', '.join(_CHECKS)}")
+    return values
+
+
+def _many(check: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, ...]]:
+    def check_all(key: str, values: Any) -> tuple[Any, ...]:
+        values = values if isinstance(values, list | tuple) else [values]
+        if not values:
+            raise SweepError(f"{key}: an empty list leaves nothing to measure")
+        if len(set(values)) < len(values):
+            raise SweepError(f"{key}: {values} names something twice")
+        return tuple(check(key, value) for value in values)
+
+    return check_all
+
+
+def _integer(least: int) -> Callable[[str, Any], int]:
+    def check(key: str, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise SweepError(f"{key}: {value!r} is not a whole number of {least} or more")
+        return value
+
+    return check
+
+
+def _seconds(key: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 3600:
+        raise SweepError(f"{key}: {value!r} is not a number of seconds between 0 and 3600")
+    return float(value)
+
+
+def _known(look_up: Callable[[str], object]) -> Callable[[str, Any], str]:
+    """A name that `look_up` accepts; its ValueError lists the known ones."""
+
+    def check(key: str, value: Any) -> str:
+        try:
+            look_up(value)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise SweepError(f"{key}: {error}") from error
+        return str(value)
+
+    return check
+
+
+def _check_method(name: str) -> None:
+    if name not in copy_methods.METHODS:
+        raise ValueError(f"unknown copy method {name!r}; known: {', '.join(copy_methods.METHODS)}")
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "model": _many(_known(shapes.find)),
+    "dtype": _known(shapes.dtype_bytes),
+    "layers": _integer(0),
+    "seq_lens": _many(_integer(1)),
+    "block_sizes": _many(_integer(1)),
+    "layouts": _many(_known(shapes.check_layout)),
+    "placements": _many(_known(run_length)),
+    "methods": _many(_known(_check_method)),
+    "batch": _integer(1),
+    "pool_tokens": _integer(0),
+    "budget_s": _seconds,
+}
