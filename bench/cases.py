@@ -70,8 +70,13 @@ class Case:
 
     @property
     def geometry(self) -> Geometry:
-        """How the case's blocks lie in memory. A ceiling is blocks side by side; so is what a prefill writes."""
-        return Geometry(self.shape, self.dtype, self.layout or "cross_layer", self.block_size or min(16, self.seq_len))
+        """How the case's blocks lie in memory.
+
+        A ceiling is all blocks side by side. A prefill writes blocks of 16 tokens by layer, vLLM's default; its time
+        does not depend on them.
+        """
+        layout = self.layout or ("layer_split" if self.recovery == "recompute" else "cross_layer")
+        return Geometry(self.shape, self.dtype, layout, self.block_size or min(16, self.seq_len))
 
     @property
     def tokens(self) -> int:

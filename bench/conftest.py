@@ -14,6 +14,8 @@ from bench.session import NeverFits, Session
 from kernels.copy_methods import METHODS
 from kernels.device import DoesNotFit, PinRefused, default_backend
 
+# Named on the command line it runs all the same: it is about the suite and not about a case.
+collect_ignore = ["bench_harness.py"]
 SESSION = pytest.StashKey[Session]()
 
 
@@ -86,16 +88,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     session = config.stash[SESSION]
     ours = {found: item for item in items if (found := case_id(item))}
     order = in_order([session.cases[name] for name in ours], session.seed)
-    session.order = {case.id: place for place, case in enumerate(order)}
     items[:] = [item for item in items if not case_id(item)] + [ours[case.id] for case in order]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse lengths that no run on this machine can hold. Not asked where cases are only listed."""
-    if session.config.option.collectonly or not session.config.stash[SESSION].order:
+    """Number the cases that are left, and refuse lengths that no run on this machine can hold.
+
+    A run that only lists the cases asks no device.
+    """
+    ours = session.config.stash[SESSION]
+    ours.order = {name: place for place, name in enumerate(filter(None, map(case_id, session.items)))}
+    if session.config.option.collectonly or not ours.order:
         return
     try:
-        session.config.stash[SESSION].check_lengths()
+        ours.check_lengths()
     except (NeverFits, ValueError) as error:
         raise pytest.UsageError(str(error)) from error
 

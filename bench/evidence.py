@@ -21,7 +21,7 @@ def suspect_reasons(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     if max(before["processes"] or 0, after["processes"] or 0) > 1:
         reasons.append("another process uses the GPU")
     if before["load_per_core"] > LOAD_PER_CORE:
-        reasons.append(f"host load of {before['load_per_core']} a core before the case")
+        reasons.append(f"host is busy: more than {LOAD_PER_CORE} runnable tasks a core")
     return reasons
 
 

@@ -17,7 +17,7 @@ from bench.nvml import Nvml
 from kernels import cuda_driver
 from kernels.device import Device
 
-PACKAGES = ("torch", "triton", "numpy", "numba", "pytest", "pytest-benchmark", "nvidia-ml-py")
+PACKAGES = ("triton", "numpy", "numba", "pytest", "pytest-benchmark", "nvidia-ml-py")
 
 
 def machine_info(device: Device, nvml: Nvml, link: dict[str, Any] | None, pinned_by: str | None, bound: bool) -> dict[str, Any]:
@@ -57,6 +57,7 @@ def software(device: Device, nvml: Nvml) -> dict[str, Any]:
     """Versions of what the numbers depend on, and the state of the working tree."""
     return {
         "python": platform.python_version(),
+        "torch": torch.__version__,
         **{package.replace("-", "_"): _version(package) for package in PACKAGES},
         "cuda_runtime": torch.version.cuda if device.backend == "cuda" else None,
         "cuda_driver": cuda_driver.driver_version() if device.backend == "cuda" else None,

@@ -105,6 +105,14 @@ def measure(benchmark: Benchmark, issue: Callable[[], object], device: Device, b
     return Measurement(Clocks(wall_s, list(timed.issue_s), list(timed.device_s)), moved)
 
 
+def best_seconds(issue: Callable[[], object], device: Device, rounds: int = 3) -> float:
+    """Wall seconds of the fastest of a few rounds, after one to warm up: for choices, not for results."""
+    timed = Round(issue, device)
+    with device.on_stream():
+        timed.run()
+        return min(_seconds(timed.run) for _ in range(rounds))
+
+
 def rounds_within(seconds: float, round_s: float) -> int:
     """Rounds of `round_s` seconds that fit into `seconds`, at least MIN_ROUNDS and at most MAX_ROUNDS."""
     fit = int(seconds / round_s) if round_s > 0 else MAX_ROUNDS

@@ -21,29 +21,41 @@ class Progress:
     def __init__(self, session: Session, reporter: Any) -> None:
         self._session, self._reporter = session, reporter
         self._done = 0
+        self._noted: set[str] = set()
+        self._reasons: set[str] = set()
         reporter.showfspath = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Any:
         """Note what becomes of a case: its line, or its reason in `skipped` or `failed`."""
         report = yield
-        case = self._session.cases.get(case_id(item) or "")
-        if case is None or (report.when != "call" and report.passed):
+        name = case_id(item) or ""
+        case = self._session.cases.get(name)
+        if case is None or name in self._noted or (report.when != "call" and report.passed):
             return report
-        row = item.funcargs.get("benchmark") if hasattr(item, "funcargs") else None
-        if report.passed and row is not None and row.extra_info:
-            report.user_properties.append((LINE, rows.line(row.extra_info)))
+        self._noted.add(name)
+        extra_info = item.funcargs["benchmark"].extra_info if report.passed else None  # type: ignore[attr-defined]
+        if extra_info:
+            report.user_properties.append((LINE, rows.line(extra_info) + self._suspect(extra_info["suspect"])))
         elif not report.passed:
-            reason = _reason(call)
-            noted = {"case": case.as_dict(), "reason": reason}
-            (self._session.skipped if report.skipped else self._session.failed).append(noted)
-            word = "skipped" if report.skipped else "FAILED"
-            report.user_properties.append((LINE, f"{rows.title(case.as_dict())}     {word}: {reason}"))
+            reason, kept = _reason(call), self._session.skipped if report.skipped else self._session.failed
+            kept.append({"case": case.as_dict(), "reason": reason})
+            report.user_properties.append((LINE, f"{rows.title(case.as_dict())} {report.outcome.upper()}: {reason}"))
         return report
+
+    def _suspect(self, reasons: list[str]) -> str:
+        """The reasons to distrust a row, in full where they are new."""
+        if not reasons:
+            return ""
+        new = [reason for reason in reasons if reason not in self._reasons]
+        self._reasons.update(new)
+        return "  suspect: " + ("; ".join(new) or "as above")
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         """No dots for cases: their lines say more."""
-        return (report.outcome, "", "") if dict(report.user_properties).get(LINE) else None
+        if LINE not in dict(report.user_properties) or report.when == "teardown":
+            return None
+        return report.outcome, "", "" if report.passed else report.outcome.upper()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Print the line with how many cases are left."""

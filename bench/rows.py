@@ -67,8 +67,7 @@ def line(extra_info: dict[str, Any]) -> str:
         gbps, ceiling = work["bytes"] / wall_s / 1e9, detail.get("ceiling_gbps")
         rate = f"{gbps:9.2f} GB/s   "
         share = "" if ceiling is None else f"{gbps / ceiling:6.1%} of the ceiling"
-    flag = "  suspect: " + "; ".join(extra_info["suspect"]) if extra_info["suspect"] else ""
-    return f"{title(extra_info['case'])} {wall_s * 1e3:11.3f} ms {rate} {share}{flag}".rstrip()
+    return f"{title(extra_info['case'])} {wall_s * 1e3:11.3f} ms {rate} {share}".rstrip()
 
 
 def title(case: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from bench.verify import Ids, fill_random
 from kernels.device import Device, DoesNotFit, HostMemory, PinRefused, check_fits
 from kernels.paged_kv import Pool, block_ids
 from kernels.shapes import ModelShape, dtype_bytes
+from kernels.weights import Weights, random_weights
 
 DEVICE_SHARE = 0.95  # the rest is for torch's context and fragments of its allocator
 HOST_SHARE = 0.5  # pinning more than half of the memory is refused or hurts the host (sglang#14282)
@@ -47,6 +48,7 @@ class Workbench:
     def __init__(self, device: Device, nvml: Nvml, cases: Iterable[tuple[Case, int]], seed: int) -> None:
         self.device, self.nvml, self.seed = device, nvml, seed
         self._cases = list(cases)
+        self._weights: Weights | None = None
         self._device_arena: torch.Tensor | None = None
         self._host: HostMemory | PinRefused | None = None
         self.bound = False
@@ -70,6 +72,27 @@ class Workbench:
             Pool(host_arena, case.geometry, blocks, "host"),
             block_ids(placement, needed, blocks, 2 * self.seed + 1),
         )
+
+    def place_on_device(self, case: Case) -> tuple[Pool, Ids]:
+        """A device pool with the blocks that a prefill of `case` writes, drawn at random; DoesNotFit if there is no room."""
+        blocks = sequence_blocks(case)
+        arena = self.device_arena(blocks * case.geometry.block_bytes)
+        return Pool(arena, case.geometry, blocks, "device"), block_ids("scattered", blocks, blocks, 2 * self.seed)
+
+    def weights(self, case: Case) -> Weights:
+        """Random weights of the case's model, kept until a case asks for another model's.
+
+        Raises
+        ------
+        DoesNotFit
+            If weights and activations need more than is free.
+        """
+        held = self._weights
+        if held is None or (held.shape, held.dtype) != (case.shape, case.dtype):
+            self._weights = held = None  # the old ones go before the new ones come
+            check_fits(self.device, prefill_bytes(case), 0, what=f"a prefill of {case.tokens:,} tokens of {case.model}")
+            self._weights = held = random_weights(case.shape, case.dtype, self.device, self.seed)
+        return held
 
     def device_arena(self, nbytes: int) -> torch.Tensor:
         """The arena on the device; DoesNotFit if it has fewer than `nbytes`."""
@@ -100,9 +123,13 @@ class Workbench:
 
     @cached_property
     def _room(self) -> tuple[int, int]:
-        """Bytes the arenas may take on the device and on the host: what is free less what the prefills will need."""
+        """Bytes the arenas may take on the device and on the host: what is free less what the prefills will need.
+
+        A prefill that does not fit even alone is going to be skipped, and gets no room kept.
+        """
         free_device, free_host = self.device.free_bytes()
-        prefill = max((prefill_bytes(case) for case, _ in self._cases if case.recovery == "recompute"), default=0)
+        prefills = (prefill_bytes(case) for case, _ in self._cases if case.recovery == "recompute")
+        prefill = max((size for size in prefills if size <= free_device * DEVICE_SHARE), default=0)
         if self.device.backend == "cpu":
             half = (int(free_host * DEVICE_SHARE) - prefill) // 2
             return half, half

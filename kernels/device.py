@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 
 from kernels import cuda_driver
@@ -187,9 +189,12 @@ class _CudaDevice:
         Registering memory that is already touched keeps its size and its NUMA node; torch's own pinned allocator
         rounds up to a power of two (pytorch#150517) and is the second choice, where registering is refused.
         """
-        pages = torch.zeros(max(nbytes, 1), dtype=torch.uint8)
-        if cuda_driver.host_register(pages.data_ptr(), pages.numel()):
-            return HostMemory(pages[:nbytes], "cudaHostRegister")
+        pages = np.empty(max(nbytes, 1), dtype=np.uint8)
+        pages.fill(0)
+        if cuda_driver.host_register(pages.ctypes.data, pages.nbytes):
+            # The tensor holds the array, so that pages are given back before their addresses serve anything else.
+            weakref.finalize(pages, cuda_driver.host_unregister, pages.ctypes.data).atexit = False
+            return HostMemory(torch.from_numpy(pages)[:nbytes], "cudaHostRegister")
         del pages
         try:
             tensor = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=True)
