@@ -110,7 +110,8 @@ def bench_layer_against_transformers(device: Device, show: Show) -> None:
         pool = Pool(torch.zeros(16 * geometry.block_bytes, dtype=torch.uint8), geometry, 16, "device")
         sequences = Sequences(torch.zeros(tokens, dtype=torch.int64), [tokens], [np.arange(16)])
         stack = Round(prepare(device, ours, pool, sequences).issue, device)
-        layer.run(), stack.run()
+        layer.run()
+        stack.run()
         pairs = [(seconds_of(stack.run), seconds_of(layer.run)) for _ in range(5)]
     mine, reference = (median(side) for side in zip(*pairs, strict=True))
     show(f"one layer, {tokens} tokens: {mine * 1e3:.0f} ms; transformers: {reference * 1e3:.0f} ms (limit: no slower)")
@@ -131,22 +132,28 @@ def llama_layer() -> tuple[Any, Weights]:
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-    config = LlamaConfig(
-        hidden_size=LLAMA.hidden,
-        intermediate_size=LLAMA.ffn,
-        num_attention_heads=LLAMA.heads,
-        num_key_value_heads=LLAMA.kv_heads,
-        num_hidden_layers=1,
-        rope_theta=LLAMA.rope_theta,
-        attn_implementation="sdpa",
-    )
+    sizes: dict[str, Any] = {
+        "hidden_size": LLAMA.hidden,
+        "intermediate_size": LLAMA.ffn,
+        "num_attention_heads": LLAMA.heads,
+        "num_key_value_heads": LLAMA.kv_heads,
+        "num_hidden_layers": 1,
+        "rope_theta": LLAMA.rope_theta,
+        "attn_implementation": "sdpa",
+    }
+    config = LlamaConfig(**sizes)
     layer = LlamaDecoderLayer(config, 0).eval()
     attention, mlp = layer.self_attn, layer.mlp
     qkv = torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight]).detach()
     up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).detach()
     ones = Affine(torch.ones(LLAMA.hidden))
     ours = LayerWeights(
-        ones, Affine(qkv), Affine(attention.o_proj.weight.detach()), ones, Affine(up), Affine(mlp.down_proj.weight.detach())
+        ones,
+        Affine(qkv),
+        Affine(attention.o_proj.weight.detach()),
+        ones,
+        Affine(up),
+        Affine(mlp.down_proj.weight.detach()),
     )
     table = torch.randn(8, LLAMA.hidden)
     one_layer = LLAMA.with_layers(1)

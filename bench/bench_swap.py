@@ -34,6 +34,8 @@ def bench_swap(case: Case, bench_session: Session, benchmark: Benchmark) -> None
 
     verify_copy(issue, device, src, src_ids, dst, dst_ids)
     detail = {"ceiling_gbps": bench_session.ceiling(case)}
-    row = bench_session.time_case(case, benchmark, issue, Work.of_plan(plan), prepare_s=prepare_s, verified=True, detail=detail)
+    row = bench_session.time_case(
+        case, benchmark, issue, Work.of_plan(plan), prepare_s=prepare_s, verified=True, detail=detail
+    )
     if case.is_ceiling:
         bench_session.note_ceiling(case, gbps(row))

@@ -22,11 +22,17 @@ SESSION = pytest.StashKey[Session]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the suite; pytest-benchmark's own are left as they are."""
     group = parser.getgroup("swap-vs-recompute")
-    group.addoption("--sweep", metavar="NAME|FILE", help="what to measure: cpu, quick, figure19, full, or a .toml file (default: quick on CUDA, cpu elsewhere)")
+    group.addoption(
+        "--sweep",
+        metavar="NAME|FILE",
+        help="what to measure: cpu, quick, figure19, full, or a .toml file (default: quick on CUDA, cpu elsewhere)",
+    )
     group.addoption("--model", metavar="NAME", help="model shape, in place of the sweep's")
     group.addoption("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     group.addoption("--layers", type=int, metavar="N", help="layers to time, in place of the sweep's; 0 is all of them")
-    group.addoption("--seed", type=int, default=0, metavar="N", help="draws block ids and the order of cases (default: %(default)s)")
+    group.addoption(
+        "--seed", type=int, default=0, metavar="N", help="draws block ids and the order of cases (default: %(default)s)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,7 +58,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def _refuse_xdist(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or config.getoption("dist", "no") != "no":
-        raise pytest.UsageError("benchmarks do not run under pytest-xdist: workers would share one link and one GPU; drop -n")
+        raise pytest.UsageError(
+            "benchmarks do not run under pytest-xdist: workers would share one link and one GPU; drop -n"
+        )
 
 
 def _make_parent(path: Path) -> None:
@@ -108,9 +116,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """What is about to be measured, and where."""
-    session = config.stash[SESSION]
-    facts = default_backend(session.device_name)
-    return f"swap-vs-recompute: sweep {session.sweep.name}, backend {facts}, seed {session.seed}, copy methods {', '.join(METHODS)}"
+    session, known = config.stash[SESSION], ", ".join(METHODS)
+    what = f"sweep {session.sweep.name}, backend {default_backend(session.device_name)}, seed {session.seed}"
+    return f"swap-vs-recompute: {what}, copy methods {known}"
 
 
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:

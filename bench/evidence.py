@@ -32,7 +32,10 @@ def _throttles(state: dict[str, Any]) -> list[str]:
 
 def _link(state: dict[str, Any]) -> list[str]:
     reasons = []
-    for what, now, most in (("generation", "pcie_generation", "pcie_generation_max"), ("width", "pcie_width", "pcie_width_max")):
+    for what, now, most in (
+        ("generation", "pcie_generation", "pcie_generation_max"),
+        ("width", "pcie_width", "pcie_width_max"),
+    ):
         if state[now] is not None and state[most] is not None and state[now] < state[most]:
             reasons.append(f"PCIe {what} {state[now]} of {state[most]}")
     return reasons

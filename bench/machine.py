@@ -20,7 +20,9 @@ from kernels.device import Device
 PACKAGES = ("triton", "numpy", "numba", "pytest", "pytest-benchmark", "nvidia-ml-py")
 
 
-def machine_info(device: Device, nvml: Nvml, link: dict[str, Any] | None, pinned_by: str | None, bound: bool) -> dict[str, Any]:
+def machine_info(
+    device: Device, nvml: Nvml, link: dict[str, Any] | None, pinned_by: str | None, bound: bool
+) -> dict[str, Any]:
     """Everything a reader needs to place the numbers. `link` was read while copies ran."""
     facts = device.facts()
     return {

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from kernels.device import Device
 
-MIN_ROUNDS, MAX_ROUNDS = 5, 200
+MIN_ROUNDS, MAX_ROUNDS = 5, 100
 
 
 class Benchmark(Protocol):
@@ -24,6 +24,7 @@ class Benchmark(Protocol):
 
     disabled: bool
     stats: Any
+    extra_info: dict[str, Any]
 
     def pedantic(self, target: Callable[[], object], **options: Any) -> object:
         """Run `target` a fixed number of rounds."""
@@ -101,7 +102,11 @@ def measure(benchmark: Benchmark, issue: Callable[[], object], device: Device, b
         benchmark.pedantic(timed.run, teardown=timed.read_marks, rounds=rounds, iterations=1)
         after = device.allocation_counts()
     wall_s = list(timed.issue_s) if benchmark.disabled else [float(value) for value in benchmark.stats.stats.data]
-    moved = [f"{name} moved from {before[name]} to {after[name]} while rounds ran" for name in before if before[name] != after[name]]
+    moved = [
+        f"{name} moved from {before[name]} to {after[name]} while rounds ran"
+        for name in before
+        if before[name] != after[name]
+    ]
     return Measurement(Clocks(wall_s, list(timed.issue_s), list(timed.device_s)), moved)
 
 

@@ -1,4 +1,4 @@
-"""Result rows: what a case leaves in the JSON, as `results/schema.json` says, and the line it leaves on the terminal."""
+"""Result rows: what a case leaves in the JSON, as `results/schema.json` says, and its line on the terminal."""
 
 from __future__ import annotations
 

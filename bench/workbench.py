@@ -74,7 +74,7 @@ class Workbench:
         )
 
     def place_on_device(self, case: Case) -> tuple[Pool, Ids]:
-        """A device pool with the blocks that a prefill of `case` writes, drawn at random; DoesNotFit if there is no room."""
+        """A device pool and the blocks that a prefill writes, in random order; DoesNotFit if there is no room."""
         blocks = sequence_blocks(case)
         arena = self.device_arena(blocks * case.geometry.block_bytes)
         return Pool(arena, case.geometry, blocks, "device"), block_ids("scattered", blocks, blocks, 2 * self.seed)

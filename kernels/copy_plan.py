@@ -99,7 +99,7 @@ def _check(src: Pool, src_ids: NDArray[np.int64], dst: Pool, dst_ids: NDArray[np
     if len(src_ids) != len(dst_ids):
         raise ValueError(f"{len(src_ids)} source blocks for {len(dst_ids)} destination blocks")
     for pool, ids in ((src, src_ids), (dst, dst_ids)):
-        if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < pool.blocks):
+        if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < pool.blocks):
             raise ValueError(f"block ids {ids.min()} to {ids.max()} in a {pool.memory} pool of {pool.blocks} blocks")
     if len(np.unique(dst_ids)) != len(dst_ids):
         raise ValueError("a destination block occurs twice: the result would depend on the order of copies")

@@ -6,11 +6,14 @@ Nothing here is loaded before it is called.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 
 Address = ctypes.c_uint64
+CopyFunction = Callable[[int, int, int, int], int]
 
 
 class DriverError(RuntimeError):
@@ -45,7 +48,7 @@ def entry_point(name: str, version: int) -> int | None:
     return address.value if code == 0 and status.value == 0 else None
 
 
-def copy_function(direction: str) -> ctypes._CFuncPtr:
+def copy_function(direction: str) -> CopyFunction:
     """One asynchronous copy between host and device as a C function: (dst, src, bytes, stream) -> error code.
 
     `cuMemcpyHtoDAsync` and `cuMemcpyDtoHAsync` take the direction for granted, which spares the driver the look-up of
@@ -67,9 +70,14 @@ def check(code: int, what: str) -> None:
         raise DriverError(f"{what}: error {code}, {(text.value or b'unknown').decode()}")
 
 
+def _runtime() -> Any:
+    """The CUDA runtime calls that torch lends."""
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+
 def host_register(address: int, nbytes: int) -> bool:
     """Pin memory that exists already; False if the driver refuses (WSL, confidential computing, memlock)."""
-    code = int(torch.cuda.cudart().cudaHostRegister(address, nbytes, 0))
+    code = int(_runtime().cudaHostRegister(address, nbytes, 0))
     if code:
         clear_error()
     return code == 0
@@ -77,7 +85,7 @@ def host_register(address: int, nbytes: int) -> bool:
 
 def host_unregister(address: int) -> None:
     """Undo `host_register`."""
-    torch.cuda.cudart().cudaHostUnregister(address)
+    _runtime().cudaHostUnregister(address)
 
 
 def clear_error() -> None:

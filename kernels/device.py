@@ -65,7 +65,7 @@ class Device(Protocol):
     """What the rest of the suite knows of a backend."""
 
     backend: Backend
-    torch: torch.device
+    torch_device: torch.device
     stream_handle: int
 
     def on_stream(self) -> Any:
@@ -110,7 +110,7 @@ class _CpuMark:
 @dataclass
 class _CpuDevice:
     backend: Backend = "cpu"
-    torch: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    torch_device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     stream_handle: int = 0
 
     @contextmanager
@@ -143,7 +143,7 @@ class _CpuDevice:
 class _CudaMark:
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
-        self._event = torch.cuda.Event(enable_timing=True)
+        self._event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
     def record(self) -> None:
         self._event.record(self._stream)
@@ -152,16 +152,16 @@ class _CudaMark:
         self._event.synchronize()
 
     def seconds_since(self, earlier: _CudaMark) -> float:
-        return earlier._event.elapsed_time(self._event) / 1e3  # torch gives milliseconds
+        return float(earlier._event.elapsed_time(self._event)) / 1e3  # torch gives milliseconds
 
 
 class _CudaDevice:
     backend: Backend = "cuda"
 
     def __init__(self, name: str) -> None:
-        self.torch = torch.device(name if ":" in name else f"cuda:{torch.cuda.current_device()}")
-        torch.cuda.set_device(self.torch)
-        self.stream = torch.cuda.Stream(self.torch)
+        self.torch_device = torch.device(name if ":" in name else f"cuda:{torch.cuda.current_device()}")
+        torch.cuda.set_device(self.torch_device)
+        self.stream = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
         self.stream_handle: int = self.stream.cuda_stream
 
     @contextmanager
@@ -173,15 +173,15 @@ class _CudaDevice:
         return _CudaMark(self.stream)
 
     def wait(self) -> None:
-        torch.cuda.synchronize(self.torch)
+        torch.cuda.synchronize(self.torch_device)
 
     def free_bytes(self) -> tuple[int, int]:
-        free, _ = torch.cuda.mem_get_info(self.torch)
-        cached = torch.cuda.memory_reserved(self.torch) - torch.cuda.memory_allocated(self.torch)
+        free, _ = torch.cuda.mem_get_info(self.torch_device)
+        cached = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
         return free + cached, host_free_bytes()
 
     def empty(self, nbytes: int) -> torch.Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8, device=self.torch)
+        return torch.empty(nbytes, dtype=torch.uint8, device=self.torch_device)
 
     def host_memory(self, nbytes: int) -> HostMemory:
         """Pinned memory of exactly `nbytes`.
@@ -205,13 +205,13 @@ class _CudaDevice:
         return HostMemory(tensor, "cudaHostAlloc")
 
     def allocation_counts(self) -> dict[str, int]:
-        """cudaMalloc and cudaHostAlloc calls, and retries after running out of memory."""
-        device, host = torch.cuda.memory_stats(self.torch), torch.cuda.host_memory_stats()
+        """CudaMalloc and cudaHostAlloc calls, and retries after running out of memory."""
+        device, host = torch.cuda.memory_stats(self.torch_device), torch.cuda.host_memory_stats()
         counts = {name: int(device.get(name, 0)) for name in ("num_device_alloc", "num_alloc_retries", "num_ooms")}
         return counts | {"num_host_alloc": int(host.get("num_host_alloc", 0))}
 
     def facts(self) -> dict[str, Any]:
-        properties = torch.cuda.get_device_properties(self.torch)
+        properties = torch.cuda.get_device_properties(self.torch_device)
         return {
             "name": properties.name,
             "memory_bytes": int(properties.total_memory),

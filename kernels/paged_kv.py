@@ -90,7 +90,9 @@ class Pool:
         if self.arena.dtype != torch.uint8 or self.arena.dim() != 1 or not self.arena.is_contiguous():
             raise ValueError("an arena is a one-dimensional, contiguous uint8 tensor")
         if self.nbytes > self.arena.numel():
-            raise ValueError(f"a pool of {self.blocks} blocks needs {self.nbytes:,} bytes; the arena has {self.arena.numel():,}")
+            raise ValueError(
+                f"a pool of {self.blocks} blocks needs {self.nbytes:,} bytes; the arena has {self.arena.numel():,}"
+            )
 
     @property
     def nbytes(self) -> int:

@@ -90,7 +90,9 @@ class ModelShape:
     def with_layers(self, layers: int) -> ModelShape:
         """The same model cut to its first `layers` layers (0: all of them)."""
         if not 0 <= layers <= self.layers:
-            raise ValueError(f"--layers {layers}: {self.name} has {self.layers} layers; use 1 to {self.layers}, or 0 for all")
+            raise ValueError(
+                f"--layers {layers}: {self.name} has {self.layers} layers; use 1 to {self.layers}, or 0 for all"
+            )
         return replace(self, layers=layers or self.layers)
 
     def shard(self, tp: int) -> ModelShape:

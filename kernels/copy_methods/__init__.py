@@ -38,4 +38,4 @@ def find(name: str) -> CopyMethod:
     """The method called `name`; ValueError lists the known ones. Its module is imported only now."""
     if name not in METHODS:
         raise ValueError(f"unknown copy method {name!r}; known: {', '.join(METHODS)}")
-    return cast(CopyMethod, import_module(f"{__name__}.{name}"))
+    return cast("CopyMethod", import_module(f"{__name__}.{name}"))

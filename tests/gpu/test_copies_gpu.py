@@ -30,13 +30,18 @@ def device() -> Device:
 def pools(device: Device, layout: Layout, block_size: int = 4) -> tuple[Pool, Pool]:
     geometry = Geometry(SMALL, "bfloat16", layout, block_size)
     size = BLOCKS * geometry.block_bytes
-    made = Pool(device.empty(size), geometry, BLOCKS, "device"), Pool(device.host_memory(size).tensor, geometry, BLOCKS, "host")
+    made = (
+        Pool(device.empty(size), geometry, BLOCKS, "device"),
+        Pool(device.host_memory(size).tensor, geometry, BLOCKS, "host"),
+    )
     for seed, pool in enumerate(made):
         fill_random(pool.arena, seed, chunk_bytes=1 << 12)
     return made
 
 
-@pytest.mark.parametrize(("name", "layout", "placement", "out"), list(product(METHODS, LAYOUTS, PLACEMENTS, [True, False])))
+@pytest.mark.parametrize(
+    ("name", "layout", "placement", "out"), list(product(METHODS, LAYOUTS, PLACEMENTS, [True, False]))
+)
 def test_the_right_bytes_arrive(device: Device, name: str, layout: Layout, placement: str, out: bool) -> None:
     on_device, on_host = pools(device, layout)
     ends = [(on_device, block_ids(placement, 12, BLOCKS, 1)), (on_host, block_ids(placement, 12, BLOCKS, 2))]
@@ -73,7 +78,9 @@ def test_a_lost_copy_is_noticed(device: Device) -> None:
     on_device, on_host = pools(device, "layer_split")
     ids = np.arange(4)
     plan = copy_plan.build(on_device, ids, on_host, ids)
-    short = copy_plan.CopyPlan(plan.src[:-1], plan.dst[:-1], plan.sizes[:-1], plan.src_arena, plan.dst_arena, plan.direction)
+    short = copy_plan.CopyPlan(
+        plan.src[:-1], plan.dst[:-1], plan.sizes[:-1], plan.src_arena, plan.dst_arena, plan.direction
+    )
     issue = copy_methods.find("memcpy_loop").prepare(short, device)
     with pytest.raises(NotVerified, match=r"of V, layer 2, in the sequence's block 3"):
         verify_copy(issue, device, on_device, ids, on_host, ids)
@@ -83,7 +90,9 @@ def test_a_refused_copy_raises(device: Device) -> None:
     on_device, on_host = pools(device, "layer_split")
     ids = np.arange(4)
     plan = copy_plan.build(on_device, ids, on_host, ids)
-    nowhere = copy_plan.CopyPlan(np.full_like(plan.src, 8), plan.dst, plan.sizes, plan.src_arena, plan.dst_arena, plan.direction)
+    nowhere = copy_plan.CopyPlan(
+        np.full_like(plan.src, 8), plan.dst, plan.sizes, plan.src_arena, plan.dst_arena, plan.direction
+    )
     issue = copy_methods.find("memcpy_loop").prepare(nowhere, device)
     with device.on_stream(), pytest.raises(cuda_driver.DriverError, match="refused copy 0 of 24"):
         issue()

@@ -54,11 +54,27 @@ def swaps(draw: st.DrawFn, max_blocks: int = 12) -> Swap:
         ffn=8,
         vocab=8,
     )
-    geometry = Geometry(shape, draw(st.sampled_from(["float8_e4m3fn", "bfloat16", "float32"])), draw(st.sampled_from(LAYOUTS)), draw(st.integers(1, 5)))
+    geometry = Geometry(
+        shape,
+        draw(st.sampled_from(["float8_e4m3fn", "bfloat16", "float32"])),
+        draw(st.sampled_from(LAYOUTS)),
+        draw(st.integers(1, 5)),
+    )
     blocks = draw(st.integers(1, max_blocks))
     count = draw(st.integers(0, blocks // 2 if blocks > 1 else 1))
     seed = draw(st.integers(0, 2**31))
     memories = ("device", "host") if draw(st.booleans()) else ("host", "device")
-    ids = [block_ids(draw(st.sampled_from(["contiguous", "scattered", "runs-2"])) if blocks > 3 else "scattered", count, blocks, seed + side) for side in (0, 1)]
-    pools = [Pool(random_bytes(blocks * geometry.block_bytes, seed + 2 + side), geometry, blocks, memory) for side, memory in enumerate(memories)]  # type: ignore[arg-type]
+    ids = [
+        block_ids(
+            draw(st.sampled_from(["contiguous", "scattered", "runs-2"])) if blocks > 3 else "scattered",
+            count,
+            blocks,
+            seed + side,
+        )
+        for side in (0, 1)
+    ]
+    pools = [
+        Pool(random_bytes(blocks * geometry.block_bytes, seed + 2 + side), geometry, blocks, memory)
+        for side, memory in enumerate(memories)
+    ]  # type: ignore[arg-type]
     return Swap(pools[0], ids[0], pools[1], ids[1])

@@ -37,7 +37,9 @@ def held(pool: Pool, ids: np.ndarray) -> np.ndarray:
 def carry_out(plan: CopyPlan) -> None:
     src, dst = plan.src_arena.numpy(), plan.dst_arena.numpy()
     base_src, base_dst = np.uint64(plan.src_arena.data_ptr()), np.uint64(plan.dst_arena.data_ptr())
-    for s, d, n in zip((plan.src - base_src).tolist(), (plan.dst - base_dst).tolist(), plan.sizes.tolist(), strict=True):
+    for s, d, n in zip(
+        (plan.src - base_src).tolist(), (plan.dst - base_dst).tolist(), plan.sizes.tolist(), strict=True
+    ):
         dst[d : d + n] = src[s : s + n]
 
 

@@ -79,7 +79,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="runs of 3 do not fit"):
         block_ids("runs-3", 8, 8, 0)
     geometry = Geometry(TINY, "float32", "layer_split", 4)
-    with pytest.raises(ValueError, match="needs .* bytes; the arena has 10"):
+    with pytest.raises(ValueError, match=r"needs .* bytes; the arena has 10"):
         Pool(torch.zeros(10, dtype=torch.uint8), geometry, 5, "host")
     with pytest.raises(ValueError, match="uint8"):
         Pool(torch.zeros(10_000, dtype=torch.int16), geometry, 5, "host")

@@ -90,7 +90,9 @@ def test_with_layers() -> None:
         LLAMA.with_layers(33)
 
 
-@pytest.mark.parametrize("call", [lambda: find("gpt-5"), lambda: dtype_bytes("int3"), lambda: LLAMA.fragments_per_block("rows")])
+@pytest.mark.parametrize(
+    "call", [lambda: find("gpt-5"), lambda: dtype_bytes("int3"), lambda: LLAMA.fragments_per_block("rows")]
+)
 def test_unknown_names_list_the_known(call: object) -> None:
     with pytest.raises(ValueError, match=r"unknown .*; known: "):
         call()  # type: ignore[operator]

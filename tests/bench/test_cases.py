@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from bench import cases, sweep
+from bench.cases import in_order
+from bench.session import Session
+from bench.sweep import SWEEPS, SweepError
+from bench.workbench import pool_blocks, prefill_bytes, sequence_blocks
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "results" / "schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SWEEPS.glob("*.toml")))
+def test_every_case_keeps_the_contract_and_has_a_name_of_its_own(name: str) -> None:
+    session = Session(sweep.load(name), "cpu", 0, [])
+    validator = jsonschema.Draft202012Validator(SCHEMA["$defs"]["case"])
+    for case in session.cases.values():
+        validator.validate(case.as_dict())
+    assert sum(len(table) for table in session.tables.values()) == len(session.cases)
+    assert len({tuple(case.as_dict().items()) for case in session.cases.values()}) == len(session.cases)
+
+
+def test_figure19_covers_both_directions_and_recompute() -> None:
+    axes = sweep.load("figure19").tables
+    swaps, recomputes = cases.swaps(axes["swap"]), cases.recomputes(axes["recompute"])
+    looped = [case for case in swaps if case.model == "opt-13b" and case.method == "memcpy_loop"]
+    assert len(looped) == 2 * 9
+    assert sum(case.is_ceiling for case in swaps) == 2 * 2
+    assert [(case.model, case.layers_timed) for case in recomputes] == [("opt-13b", 40), ("llama-3-8b", 32)]
+
+
+def test_order_is_by_model_with_ceilings_first_and_drawn_from_the_seed() -> None:
+    session = Session(sweep.load("figure19"), "cpu", 0, [])
+    every = list(session.cases.values())
+    ordered = in_order(every, 3)
+    assert sorted(case.id for case in ordered) == sorted(session.cases)
+    assert [case.model for case in ordered] == sorted(
+        (case.model for case in ordered), key=["opt-13b", "llama-3-8b"].index
+    )
+    assert all(case.is_ceiling for case in ordered[:2])
+    assert in_order(every, 3) == ordered
+    assert in_order(every, 4) != ordered
+
+
+def test_layers_the_model_does_not_have_are_refused() -> None:
+    with pytest.raises(SweepError, match="--layers 33: llama-3-8b has 32 layers"):
+        cases.swaps(sweep.load("quick", {"layers": 33}).tables["swap"])
+
+
+def test_pools_have_room_to_scatter_and_ceilings_need_none() -> None:
+    axes = sweep.load("figure19").tables["swap"]
+    scattered = next(case for case in cases.swaps(axes) if case.block_size == 16)
+    ceiling = next(case for case in cases.swaps(axes) if case.is_ceiling)
+    assert (sequence_blocks(scattered), pool_blocks(scattered, 12288), pool_blocks(scattered, 0)) == (16, 768, 32)
+    assert pool_blocks(ceiling, 12288) == sequence_blocks(ceiling)
+    assert ceiling.geometry.block_bytes * sequence_blocks(ceiling) == 256 * 819_200
+
+
+def test_a_prefill_needs_at_least_its_weights() -> None:
+    case = cases.recomputes(sweep.load("quick").tables["recompute"])[0]
+    assert 16e9 > prefill_bytes(case) > case.shape.weight_bytes("bfloat16") > 15e9

@@ -1,0 +1,149 @@
+"""The bench as its users run it, on a CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.running import ROOT, bench, run
+from tests.tiny_model import SWEEP
+
+
+def sweep_file(folder: Path, text: str = SWEEP) -> str:
+    path = folder / "tiny.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """Terminal and JSON of one run whose result folder did not exist."""
+    folder = tmp_path_factory.mktemp("run")
+    path = folder / "not" / "there" / "yet.json"
+    done = bench("bench/", f"--sweep={sweep_file(folder)}", f"--benchmark-json={path}", "--layers=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_the_file_keeps_the_contract(finished: tuple[str, dict[str, Any]]) -> None:
+    schema = json.loads((ROOT / "results" / "schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(finished[1])
+    assert "UNSERIALIZABLE" not in json.dumps(finished[1]["benchmarks"])
+    json.dumps(finished[1], allow_nan=False)
+
+
+def test_every_case_left_a_row(finished: tuple[str, dict[str, Any]]) -> None:
+    output = finished[1]
+    rows = [entry["extra_info"] for entry in output["benchmarks"]]
+    assert (
+        len(rows) == 2 * 2 * (2 * 2 * 2) + 2 * 2 + 2
+    )  # lengths, directions, methods, layouts, blocks; ceilings; recompute
+    assert output["skipped"] == output["failed"] == []
+    assert sorted(row["order"] for row in rows) == list(range(len(rows)))
+    assert {row["session"] for row in rows} == {output["session"]["id"]}
+
+
+def test_rows_say_what_was_done(finished: tuple[str, dict[str, Any]]) -> None:
+    for entry in finished[1]["benchmarks"]:
+        row = entry["extra_info"]
+        case, work = row["case"], row["work"]
+        assert row["clocks"]["wall_s"] == entry["stats"]["data"]
+        assert (case["layers_timed"], case["layers_model"]) == (2, 4)
+        if case["recovery"] == "swap":
+            assert row["verified"] is True
+            assert work["bytes"] == case["seq_len"] * 2 * 2 * 2 * 16 * 4
+            assert work["fragment_bytes"] * work["descriptors"] == work["bytes"]
+            assert row["detail"]["ceiling_gbps"] is not None or case["method"] == "contiguous"
+        else:
+            assert work["flops"] > 0
+            assert (
+                row["detail"]["attention_backend"] == "FLASH_ATTENTION+REPEATED_KV"
+                or row["detail"]["attention_backend"]
+            )
+            assert row["detail"]["outside_layers_s"] > 0
+            assert row["detail"]["mfu"] is None
+
+
+def test_the_machine_is_a_cpu_and_has_no_name(finished: tuple[str, dict[str, Any]]) -> None:
+    machine = finished[1]["machine_info"]
+    assert (machine["backend"], machine["gpu"]) == ("cpu", None)
+    assert "node" not in machine
+
+
+def test_each_case_prints_one_line(finished: tuple[str, dict[str, Any]]) -> None:
+    lines = [line for line in finished[0].splitlines() if line.startswith("[")]
+    assert [line.split("]")[0].strip("[ ") for line in lines] == [f"{n}/{len(lines)}" for n in range(1, len(lines) + 1)]
+    assert sum("of the ceiling" in line for line in lines) == len(lines) - 6
+    assert all(" ms " in line and ("GB/s" in line or "TFLOP/s" in line) for line in lines)
+    assert f"{len(lines)} cases in" in finished[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model=gpt-5"], "ERROR: model: unknown model 'gpt-5'; known: llama-3-8b"),
+        (["--device=cuda"], "finds no usable GPU or driver"),
+    ],
+)
+def test_bad_input_is_one_line_and_no_file(tmp_path: Path, arguments: list[str], message: str) -> None:
+    path = tmp_path / "out.json"
+    done = bench("bench/", *arguments, f"--benchmark-json={path}")
+    assert done.returncode == 4
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not path.exists()
+
+
+def test_a_length_that_can_never_fit_is_refused(tmp_path: Path) -> None:
+    text = 'model = "llama-3-70b"\nseq_lens = [100000000]\nblock_sizes = [16]\n'
+    done = bench("bench/", f"--sweep={sweep_file(tmp_path, text)}", f"--benchmark-json={tmp_path / 'out.json'}")
+    assert done.returncode == 4
+    assert "are 32,768,000,000,000 bytes of KV cache; the device has" in done.stderr
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_cases_that_cannot_run_are_kept_with_their_reason(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    text = SWEEP.replace("[32, 64]", "[256]").replace("float32", "float8_e4m3fn")
+    done = bench("bench/bench_recompute.py", f"--sweep={sweep_file(tmp_path, text)}", f"--benchmark-json={path}")
+    assert done.returncode == 0
+    output = json.loads(path.read_text(encoding="utf-8"))
+    assert output["benchmarks"] == []
+    assert [entry["reason"] for entry in output["skipped"]] == [
+        "no model computes in float8_e4m3fn; its KV cache can only be swapped"
+    ]
+    assert "SKIPPED: no model computes in float8_e4m3fn" in done.stdout
+
+
+def test_a_result_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = bench("bench/", f"--benchmark-json={tmp_path / 'file' / 'out.json'}")
+    assert done.returncode == 4
+    assert "cannot be written" in done.stderr
+
+
+def test_xdist_is_refused(tmp_path: Path) -> None:
+    """xdist itself is not needed for its option to be refused."""
+    plugin = tmp_path / "fake_xdist.py"
+    plugin.write_text("def pytest_addoption(parser):\n    parser.addoption('--dist', default='no')\n")
+    done = bench("bench/", "-p", "fake_xdist", "--dist=load", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 4
+    assert "benchmarks do not run under pytest-xdist" in done.stderr
+
+
+def test_collecting_needs_no_triton_and_no_driver(tmp_path: Path) -> None:
+    """A stub that refuses to be imported stands for an absent Triton."""
+    (tmp_path / "triton.py").write_text("raise ImportError('no triton here')\n")
+    done = run("-m", "pytest", "--collect-only", "-q", "bench/", "tests/kernels", "tests/gpu", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "bench_recompute[recompute/" in done.stdout
+
+
+def test_disabled_benchmarks_run_each_case_once(tmp_path: Path) -> None:
+    done = bench("bench/bench_swap.py", f"--sweep={sweep_file(tmp_path)}", "--benchmark-disable", "-k", "contiguous")
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
