@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", ["kernels", "bench", "analysis"])
-def test_the_package_imported_is_this_repositorys(name: str) -> None:
+def test_the_imported_package_is_ours(name: str) -> None:
     module = importlib.import_module(name)
     assert Path(str(module.__file__)).resolve().parent == ROOT / name
 
