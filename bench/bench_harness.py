@@ -1,4 +1,4 @@
-"""What the suite itself costs, and whether its prefill is a fair opponent. Run it by name: `pytest bench/bench_harness.py`.
+"""What the suite itself costs, and whether its prefill is a fair opponent: `pytest bench/bench_harness.py`.
 
 It times no recovery, so it is no part of `pytest bench/` and leaves no row in a result file. Each figure is printed and
 held against its limit.

@@ -45,7 +45,7 @@ def all_specs() -> tuple[GpuSpec, ...]:
 
 
 def find(gpu_name: str) -> GpuSpec | None:
-    """The data sheet of the GPU that the driver calls `gpu_name`; None if none is listed, or for a part of one (MIG)."""
+    """The data sheet of the GPU that the driver calls `gpu_name`; None if none is listed, or for a MIG part."""
     words = set(re.split(r"[\s-]+", gpu_name))
     if "MIG" in words:
         return None
