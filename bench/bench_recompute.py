@@ -26,15 +26,15 @@ TABLE = "recompute"
 
 def bench_recompute(case: Case, bench_session: Session, benchmark: Benchmark) -> None:
     """A whole prefill: layers, K and V into the pool's blocks, logits of the last token."""
-    if case.dtype not in MODEL_DTYPES:
+    if case.element not in MODEL_DTYPES:
         pytest.skip(f"no model computes in {case.dtype}; its KV cache can only be swapped")
-    if case.seq_len > case.shape.max_positions:
+    if case.length > case.shape.max_positions:
         pytest.skip(f"{case.model} was made for at most {case.shape.max_positions:,} tokens")
     start = time.perf_counter()
     prefill = with_fastest_attention(make_prefill(case, bench_session.workbench), case)
     prepare_s = time.perf_counter() - start
 
-    flops = case.batch * case.shape.prefill_flops(case.seq_len)
+    flops = case.sequences * case.shape.prefill_flops(case.length)
     row = bench_session.time_case(
         case,
         benchmark,
@@ -45,7 +45,7 @@ def bench_recompute(case: Case, bench_session: Session, benchmark: Benchmark) ->
         detail=describe(prefill, case),
     )
     facts = bench_session.device.facts()
-    peak = peak_flops(facts["name"], case.dtype) if facts else None
+    peak = peak_flops(facts["name"], case.element) if facts else None
     row["detail"]["mfu"] = peak and flops / median(row["clocks"]["wall_s"]) / peak
 
 
@@ -54,13 +54,13 @@ def make_prefill(case: Case, workbench: Workbench) -> Prefill:
     weights = workbench.weights(case)
     pool, ids = workbench.place_on_device(case)
     token_ids = np.random.default_rng(workbench.seed).integers(0, case.shape.vocab, case.tokens)
-    sequences = Sequences(torch.from_numpy(token_ids), [case.seq_len] * case.batch, np.split(ids, case.batch))
+    sequences = Sequences(torch.from_numpy(token_ids), [case.length] * case.sequences, np.split(ids, case.sequences))
     return prepare(workbench.device, weights, pool, sequences, compile=workbench.device.backend == "cuda")
 
 
 def with_fastest_attention(prefill: Prefill, case: Case) -> Prefill:
     """The same prefill on whichever attention backend runs it fastest here; timed only where there is a choice."""
-    names = usable_attention(prefill.device, case.shape, case.dtype, case.seq_len)
+    names = usable_attention(prefill.device, case.shape, case.element, case.length)
     choices = [replace(prefill, attention=name) for name in names]
     if len(choices) == 1:
         return choices[0]
@@ -69,13 +69,12 @@ def with_fastest_attention(prefill: Prefill, case: Case) -> Prefill:
 
 def describe(prefill: Prefill, case: Case) -> dict[str, object]:
     """What ran, and what it was made of."""
-    partial = case.layers_timed < case.layers_model
     return {
         "attention_backend": prefill.attention,
         "compiled": prefill.pointwise.compiled,
         "not_compiled_because": prefill.pointwise.refusal,
         "inside": list(TIMED_PART),
-        "outside_layers_s": best_seconds(prefill.outside_layers, prefill.device) if partial else None,
+        "outside_layers_s": best_seconds(prefill.outside_layers, prefill.device) if case.is_partial else None,
         "kv_layout": case.geometry.layout,
         "kv_block_size": case.geometry.block_size,
     }

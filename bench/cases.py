@@ -15,6 +15,7 @@ from kernels.paged_kv import Geometry
 from kernels.shapes import Layout, ModelShape
 
 DIRECTIONS: tuple[Direction, ...] = ("swap_out", "swap_in")
+BOTH: Literal["both"] = "both"
 CEILING = "contiguous"
 
 
@@ -22,18 +23,21 @@ CEILING = "contiguous"
 class Case:
     """One point of a sweep; what does not apply is None. Result files are joined on these fields."""
 
-    recovery: Literal["swap", "recompute"]
-    direction: Direction | None
+    recovery: Literal["swap", "recompute", "copy"]
+    direction: Direction | Literal["both"] | None
     method: str | None
     layout: Layout | None
     placement: str | None
-    model: str
-    dtype: str
-    layers_timed: int
-    layers_model: int
+    model: str | None
+    dtype: str | None
+    layers_timed: int | None
+    layers_model: int | None
     block_size: int | None
-    seq_len: int
-    batch: int
+    seq_len: int | None
+    batch: int | None
+    fragment_bytes: int | None = None
+    fragments: int | None = None
+    repeat: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for the result row."""
@@ -42,19 +46,21 @@ class Case:
     @property
     def id(self) -> str:
         """A name for the terminal and for `-k`: every field that applies."""
-        layers = "" if self.layers_timed == self.layers_model else f"{self.layers_timed}layers"
+        layers = f"{self.layers_timed}layers" if self.is_partial else ""
         block = f"b{self.block_size}" if self.block_size else ""
         parts = (
-            self.direction or self.recovery,
+            f"copy/{self.direction}" if self.recovery == "copy" else self.direction or self.recovery,
             self.method,
             self.layout,
             self.placement,
             block,
-            f"s{self.seq_len}",
-            f"x{self.batch}" if self.batch > 1 else "",
+            f"s{self.seq_len}" if self.seq_len else "",
+            f"x{self.batch}" if self.sequences > 1 else "",
             self.model,
             self.dtype,
             layers,
+            f"{self.fragments}x{self.fragment_bytes}B" if self.fragments else "",
+            "again" if self.repeat else "",
         )
         return "/".join(part for part in parts if part)
 
@@ -65,8 +71,11 @@ class Case:
 
     @property
     def shape(self) -> ModelShape:
-        """The model with the layers that are timed."""
-        return shapes.find(self.model).with_layers(self.layers_timed)
+        """The model with the layers that are timed; for a copy, one whose block is a fragment."""
+        if self.fragment_bytes:
+            return ModelShape("fragment", 1, 1, 1, 1, self.fragment_bytes // 2, 1, 1)
+        assert self.model is not None
+        return shapes.find(self.model).with_layers(self.layers_timed or 0)
 
     @property
     def geometry(self) -> Geometry:
@@ -75,13 +84,35 @@ class Case:
         A ceiling is all blocks side by side. A prefill writes blocks of 16 tokens by layer, vLLM's default; its time
         does not depend on them.
         """
+        if self.fragment_bytes:
+            return Geometry(self.shape, self.element, "cross_layer", 1)
         layout = self.layout or ("layer_split" if self.recovery == "recompute" else "cross_layer")
-        return Geometry(self.shape, self.dtype, layout, self.block_size or min(16, self.seq_len))
+        return Geometry(self.shape, self.element, layout, self.block_size or min(16, self.length))
+
+    @property
+    def length(self) -> int:
+        """Tokens of one sequence; for a copy, its fragments."""
+        return self.seq_len or self.fragments or 0
 
     @property
     def tokens(self) -> int:
-        """Tokens of all sequences."""
-        return self.seq_len * self.batch
+        """Tokens of all sequences; for a copy, its fragments."""
+        return self.length * self.sequences
+
+    @property
+    def sequences(self) -> int:
+        """Sequences in the batch."""
+        return self.batch or 1
+
+    @property
+    def element(self) -> str:
+        """Element type of K and V; a copy's fragments are bytes."""
+        return self.dtype or "float8_e4m3fn"
+
+    @property
+    def is_partial(self) -> bool:
+        """Not all layers of the model are timed."""
+        return self.layers_timed != self.layers_model
 
 
 def swaps(axes: Axes) -> list[Case]:
@@ -108,6 +139,23 @@ def recomputes(axes: Axes) -> list[Case]:
     ]
 
 
+def copies(axes: Axes) -> list[Case]:
+    """Fragment bytes x fragments x method x direction x placement, and the ceilings before and after all of them."""
+    points = [
+        (size, count) for size, count in product(axes.fragment_bytes, axes.fragments) if size * count <= axes.max_bytes
+    ]
+    cases = []
+    for (size, count), direction, method in product(points, (*DIRECTIONS, BOTH), axes.methods):
+        ceiling = method == CEILING
+        for placement, repeat in product([None] if ceiling else axes.placements, (None, 1) if ceiling else (None,)):
+            fields = dict.fromkeys(("layout", "model", "dtype", "layers_timed", "layers_model", "block_size"))
+            at = {"fragment_bytes": size, "fragments": count, "placement": placement, "repeat": repeat}
+            cases.append(
+                Case(recovery="copy", direction=direction, method=method, seq_len=None, batch=None, **fields, **at)  # type: ignore[arg-type]
+            )
+    return cases
+
+
 def _case(axes: Axes, model: str, seq_len: int, **fields: Any) -> dict[str, Any]:
     shape = shapes.find(model)
     try:
@@ -121,9 +169,11 @@ def _case(axes: Axes, model: str, seq_len: int, **fields: Any) -> dict[str, Any]
 def in_order(cases: Sequence[Case], seed: int) -> list[Case]:
     """Model by model (weights are made once); ceilings first, then everything else in an order drawn from `seed`.
 
+    Ceilings that are measured again come last.
+
     Drift of clocks and temperature then falls on swap and recompute alike instead of on whatever ran last.
     """
     shuffled = list(cases)
     random.Random(seed).shuffle(shuffled)
     models = list(dict.fromkeys(case.model for case in cases))
-    return sorted(shuffled, key=lambda case: (models.index(case.model), not case.is_ceiling))
+    return sorted(shuffled, key=lambda case: (models.index(case.model), 2 if case.repeat else not case.is_ceiling))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench import rows
+from bench.best import best_methods
 from bench.machine import peak_host_bytes
 from bench.session import Session
 
@@ -75,6 +76,8 @@ class Progress:
         for title, unmeasured in (("skipped", session.skipped), ("failed", session.failed)):
             for reason, count in Counter(entry["reason"] for entry in unmeasured).most_common(5):
                 terminalreporter.write_line(f"{title} {count}: {reason}")
+        for line in best_methods(session.rows):
+            terminalreporter.write_line(line)
         seconds, peak = time.monotonic() - session.started, peak_host_bytes()
         terminalreporter.write_line(f"{self._done} cases in {seconds:.1f} s; peak host memory {peak / 2**30:.2f} GiB")
         path = config.getoption("benchmark_json")

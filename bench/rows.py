@@ -24,9 +24,14 @@ class Work:
     flops: int | None = None
 
     @classmethod
-    def of_plan(cls, plan: CopyPlan) -> Work:
-        """The work of a swap."""
-        return cls(plan.nbytes, plan.descriptors, plan.fragment_bytes, plan.merged().descriptors)
+    def of_plans(cls, *plans: CopyPlan) -> Work:
+        """The work of a swap, or of several at once: bytes and descriptors of all of them."""
+        return cls(
+            sum(plan.nbytes for plan in plans),
+            sum(plan.descriptors for plan in plans),
+            plans[0].fragment_bytes,
+            sum(plan.merged().descriptors for plan in plans),
+        )
 
 
 def row(
@@ -73,10 +78,14 @@ def line(extra_info: dict[str, Any]) -> str:
 def title(case: dict[str, Any]) -> str:
     """The case in words, in columns."""
     what = case["direction"] or case["recovery"]
+    if case["recovery"] == "copy":
+        again = " again" if case["repeat"] else ""
+        size = f"{case['fragments']:,} x {case['fragment_bytes']:,} B{again}"
+        return f"copy {what:9} {case['method']:20} {case['placement'] or '':10} {size:28}"
     block = "" if case["block_size"] is None else f"block {case['block_size']}"
     model = case["model"]
     if case["layers_timed"] != case["layers_model"]:
         model += f" ({case['layers_timed']} of {case['layers_model']} layers)"
     where = " ".join(part for part in (case["layout"], case["placement"]) if part)
     tokens = f"{case['seq_len']:,} tokens"
-    return f"{what:9} {case['method'] or '':11} {where:22} {block:9} {tokens:>13} {model:10}"
+    return f"{what:9} {case['method'] or '':20} {where:22} {block:9} {tokens:>13} {model:10}"

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from bench import evidence, rows
-from bench.cases import Case, recomputes, swaps
+from bench.cases import CEILING, Case, copies, recomputes, swaps
 from bench.machine import machine_info, peak_host_bytes
 from bench.measure import Benchmark, measure
 from bench.nvml import Nvml
@@ -17,6 +17,8 @@ from bench.rows import Work
 from bench.sweep import Axes, Sweep
 from bench.workbench import Workbench, sequence_blocks
 from kernels.device import Device, host_total_bytes, open_device
+
+CEILING_MARGIN = 1.02
 
 
 class NeverFits(ValueError):
@@ -33,6 +35,8 @@ class Session:
         By id; an id is what a test is parametrised with.
     order : dict of str to int
         Place of each case in the run.
+    rows : list of dict
+        What has been measured so far.
     skipped, failed : list of dict
         {case, reason} of what left no number; pytest-benchmark would drop them.
     """
@@ -46,13 +50,14 @@ class Session:
     order: dict[str, int] = field(default_factory=dict)
     skipped: list[dict[str, Any]] = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     _ceilings: dict[tuple[Any, ...], float] = field(default_factory=dict)
     _device: Device | None = None
     _workbench: Workbench | None = None
     _nvml: Nvml | None = None
 
     def __post_init__(self) -> None:
-        tables = {"swap": swaps, "recompute": recomputes}
+        tables = {"swap": swaps, "recompute": recomputes, "copy": copies}
         self.tables = {name: {case.id: case for case in make(self.sweep.tables[name])} for name, make in tables.items()}
         self.cases = {case_id: case for table in self.tables.values() for case_id, case in table.items()}
 
@@ -91,12 +96,11 @@ class Session:
         total = {"device": facts["memory_bytes"] if facts else total_host, "host": total_host}
         for case in (self.cases[case_id] for case_id in self.order):
             asked = sequence_blocks(case) * case.geometry.block_bytes
-            for side in ("device", "host") if case.recovery == "swap" else ("device",):
+            for side in ("device",) if case.recovery == "recompute" else ("device", "host"):
                 if asked > total[side]:
-                    raise NeverFits(
-                        f"{case.tokens:,} tokens of {case.model} in blocks of {case.geometry.block_size} are {asked:,} "
-                        f"bytes of KV cache; the {side} has {total[side]:,} in all"
-                    )
+                    held = f"{case.tokens:,} tokens of {case.model} in blocks of {case.geometry.block_size}"
+                    what = f"{case.fragments:,} fragments" if case.fragments else held
+                    raise NeverFits(f"{what} are {asked:,} bytes of KV cache; the {side} has {total[side]:,} in all")
 
     def time_case(
         self,
@@ -124,16 +128,25 @@ class Session:
             order=self.order[case.id],
             detail=detail | evidence.bits_of(after),
         )
+        self._hold_against_ceiling(case, extra_info)
         benchmark.extra_info.update(extra_info)
+        self.rows.append(extra_info)
         return extra_info
 
-    def note_ceiling(self, case: Case, gbps: float) -> None:
-        """Remember what one contiguous copy of this case's bytes reached."""
-        self._ceilings[_ceiling_key(case)] = gbps
+    def _hold_against_ceiling(self, case: Case, extra_info: dict[str, Any]) -> None:
+        """Remember a ceiling; put it beside what was copied otherwise, and distrust what is faster than it.
 
-    def ceiling(self, case: Case) -> float | None:
-        """GB/s of the session's contiguous copy of as many tokens in the same direction."""
-        return self._ceilings.get(_ceiling_key(case))
+        LMCache#1755 logged 325 GB/s over PCIe: a rate above the same run's ceiling is a wrong clock or a wrong count.
+        """
+        if not extra_info["work"]["bytes"]:
+            return
+        rate, key = gbps(extra_info), _ceiling_key(case)
+        ceiling = self._ceilings.get(key)
+        extra_info["detail"]["ceiling_gbps"] = None if case.is_ceiling and not case.repeat else ceiling
+        if case.method == CEILING:
+            self._ceilings.setdefault(key, rate)
+        elif ceiling and rate > CEILING_MARGIN * ceiling:
+            extra_info["suspect"].append(f"faster than the ceiling by more than {CEILING_MARGIN - 1:.0%}")
 
     def add_to(self, output: dict[str, Any]) -> None:
         """Put the suite's own keys into the JSON that pytest-benchmark is about to write."""
@@ -156,6 +169,8 @@ class Session:
 
 
 def _ceiling_key(case: Case) -> tuple[Any, ...]:
+    if case.fragment_bytes and case.fragments:
+        return case.fragment_bytes * case.fragments, case.direction
     return case.model, case.dtype, case.layers_timed, case.seq_len, case.batch, case.direction
 
 

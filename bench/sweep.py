@@ -16,7 +16,7 @@ from kernels import copy_methods, shapes
 from kernels.paged_kv import run_length
 
 SWEEPS = Path(__file__).with_name("sweeps")
-TABLES = ("swap", "recompute")
+TABLES = ("swap", "recompute", "copy")
 
 
 class SweepError(ValueError):
@@ -39,6 +39,10 @@ class Axes:
         Tokens a pool has room for; 0 is twice the sequence.
     budget_s : float
         Seconds a case may take, warm-up included.
+    fragment_bytes, fragments : tuple of int
+        Table `[copy]` only: bytes of a fragment, and how many there are.
+    max_bytes : int
+        Table `[copy]` only: points with more bytes in all are left out.
     """
 
     model: tuple[str, ...]
@@ -52,6 +56,9 @@ class Axes:
     batch: int
     pool_tokens: int
     budget_s: float
+    fragment_bytes: tuple[int, ...] = ()
+    fragments: tuple[int, ...] = ()
+    max_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,8 +86,10 @@ def load(sweep: str, overrides: Mapping[str, Any] | None = None) -> Sweep:
     flat = defaults | {key: value for key, value in given.items() if not isinstance(value, dict)}
     tables = {}
     for table in TABLES:
-        values = flat | given.get(table, {}) | dict(overrides or {})
-        tables[table] = Axes(**{key: _CHECKS[key](key, values[key]) for key in _CHECKS})
+        own = defaults.get(table, {}) if table in _OWN else {}
+        values = flat | own | given.get(table, {}) | dict(overrides or {})
+        checks = _CHECKS | _OWN.get(table, {})
+        tables[table] = Axes(**{key: check(key, values[key]) for key, check in checks.items()})
     return Sweep(path.stem, tables)
 
 
@@ -104,9 +113,10 @@ def _read(path: Path) -> dict[str, Any]:
     for name, table in values.items():
         if isinstance(table, dict) and name not in TABLES:
             raise SweepError(f"{path.name}: unknown table [{name}]; known: {', '.join(TABLES)}")
+        known = _CHECKS | (_OWN.get(name, {}) if isinstance(table, dict) else {})
         for key in table if isinstance(table, dict) else (name,):
-            if key not in _CHECKS:
-                raise SweepError(f"{path.name}: unknown key {key!r}; known: {', '.join(_CHECKS)}")
+            if key not in known:
+                raise SweepError(f"{path.name}: unknown key {key!r}; known: {', '.join(known)}")
     return values
 
 
@@ -167,4 +177,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "batch": _integer(1),
     "pool_tokens": _integer(0),
     "budget_s": _seconds,
+}
+# Axes that one table has of its own. Their defaults stand in the same table of the `quick` sweep.
+_OWN: dict[str, dict[str, Callable[[str, Any], Any]]] = {
+    "copy": {"fragment_bytes": _many(_integer(2)), "fragments": _many(_integer(1)), "max_bytes": _integer(1)},
 }

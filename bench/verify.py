@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,7 +19,22 @@ class NotVerified(AssertionError):
     """A copy whose destination does not hold the source's bytes. Its case leaves no number."""
 
 
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """What one copy should have carried: blocks of one pool to blocks of another, pair by pair."""
+
+    src: Pool
+    src_ids: Ids
+    dst: Pool
+    dst_ids: Ids
+
+
 def verify_copy(issue: Callable[[], object], device: Device, src: Pool, src_ids: Ids, dst: Pool, dst_ids: Ids) -> None:
+    """`verify_all` for one copy."""
+    verify_all(issue, device, [Carried(src, src_ids, dst, dst_ids)])
+
+
+def verify_all(issue: Callable[[], object], device: Device, carried: Sequence[Carried]) -> None:
     """Run `issue` once and compare every byte of every block.
 
     The destination is first filled with the complement of what should arrive, so that a byte that is not copied is
@@ -30,13 +45,18 @@ def verify_copy(issue: Callable[[], object], device: Device, src: Pool, src_ids:
     NotVerified
         With the number of wrong bytes and the first block, layer and K or V that holds one.
     """
-    expected = read_blocks(src, src_ids)
-    write_blocks(dst, dst_ids, ~expected)
+    expected = [read_blocks(copy.src, copy.src_ids) for copy in carried]
+    for copy, bytes_ in zip(carried, expected, strict=True):
+        write_blocks(copy.dst, copy.dst_ids, ~bytes_)
     device.wait()
     with device.on_stream():
         issue()
     device.wait()
-    arrived = read_blocks(dst, dst_ids)
+    for copy, bytes_ in zip(carried, expected, strict=True):
+        _compare(read_blocks(copy.dst, copy.dst_ids), bytes_)
+
+
+def _compare(arrived: torch.Tensor, expected: torch.Tensor) -> None:
     if not torch.equal(arrived, expected):
         wrong = arrived != expected
         block, layer, kv, byte = (int(index) for index in wrong.nonzero()[0])

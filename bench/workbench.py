@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from bench.cases import Case
+from bench.cases import BOTH, Case
 from bench.nvml import Nvml
 from bench.verify import Ids, fill_random
 from kernels.device import Device, DoesNotFit, HostMemory, PinRefused, check_fits
-from kernels.paged_kv import Pool, block_ids
+from kernels.paged_kv import Pool, block_ids, run_length
 from kernels.shapes import ModelShape, dtype_bytes
 from kernels.weights import Weights, random_weights
 
@@ -91,7 +91,7 @@ class Workbench:
         if held is None or (held.shape, held.dtype) != (case.shape, case.dtype):
             self._weights = held = None  # the old ones go before the new ones come
             check_fits(self.device, prefill_bytes(case), 0, what=f"a prefill of {case.tokens:,} tokens of {case.model}")
-            self._weights = held = random_weights(case.shape, case.dtype, self.device, self.seed)
+            self._weights = held = random_weights(case.shape, case.element, self.device, self.seed)
         return held
 
     def device_arena(self, nbytes: int) -> torch.Tensor:
@@ -140,7 +140,7 @@ class Workbench:
         sizes = (
             pool_blocks(case, pool_tokens) * case.geometry.block_bytes
             for case, pool_tokens in self._cases
-            if side == "device" or case.recovery == "swap"
+            if side == "device" or case.recovery != "recompute"
         )
         size = max((size for size in sizes if size <= room), default=0)
         check_fits(self.device, *((size, 0) if side == "device" else (0, size)), what=f"the {side} arena")
@@ -169,8 +169,8 @@ def _enough(arena: torch.Tensor, nbytes: int, side: str, room: int) -> torch.Ten
 
 
 def sequence_blocks(case: Case) -> int:
-    """Blocks that the case's sequences hold."""
-    return case.batch * case.geometry.blocks_for(case.seq_len)
+    """Blocks that the case's sequences hold; each direction has its own where both run at once."""
+    return case.sequences * (2 if case.direction == BOTH else 1) * case.geometry.blocks_for(case.length)
 
 
 def pool_blocks(case: Case, pool_tokens: int) -> int:
@@ -181,13 +181,15 @@ def pool_blocks(case: Case, pool_tokens: int) -> int:
     needed = sequence_blocks(case)
     if case.placement is None:
         return needed
-    return max(needed, case.geometry.blocks_for(pool_tokens or 2 * case.tokens))
+    blocks = max(needed, case.geometry.blocks_for(pool_tokens or 2 * case.tokens))
+    run = run_length(case.placement) or 1
+    return -(-blocks // run) * run
 
 
 def prefill_bytes(case: Case) -> int:
     """Bytes of weights and, roughly, of activations that a prefill needs beside its pool."""
-    shape, element = case.shape, dtype_bytes(case.dtype)
-    return shape.weight_bytes(case.dtype) + case.tokens * _activation_width(shape) * element
+    shape, element = case.shape, dtype_bytes(case.element)
+    return shape.weight_bytes(case.element) + case.tokens * _activation_width(shape) * element
 
 
 def _activation_width(shape: ModelShape) -> int:

@@ -77,6 +77,12 @@ class Device(Protocol):
     def wait(self) -> None:
         """Block the host until everything enqueued on the device is done."""
 
+    def sibling(self) -> Device:
+        """The same device with a stream of its own, for work that runs beside."""
+
+    def follow(self, other: Any) -> None:
+        """What is enqueued here from now on waits for all that a sibling holds now."""
+
     def free_bytes(self) -> tuple[int, int]:
         """Bytes free on the device and on the host, as far as known."""
 
@@ -123,6 +129,12 @@ class _CpuDevice:
     def wait(self) -> None:
         """Nothing is ever pending."""
 
+    def sibling(self) -> Device:
+        return _CpuDevice()
+
+    def follow(self, other: _CpuDevice) -> None:
+        """Work on the CPU is done by the time it is followed."""
+
     def free_bytes(self) -> tuple[int, int]:
         free = host_free_bytes()
         return free, free
@@ -163,6 +175,7 @@ class _CudaDevice:
         torch.cuda.set_device(self.torch_device)
         self.stream = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
         self.stream_handle: int = self.stream.cuda_stream
+        self._fence: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
@@ -174,6 +187,13 @@ class _CudaDevice:
 
     def wait(self) -> None:
         torch.cuda.synchronize(self.torch_device)
+
+    def sibling(self) -> Device:
+        return _CudaDevice(str(self.torch_device))
+
+    def follow(self, other: _CudaDevice) -> None:
+        other._fence.record(other.stream)
+        self.stream.wait_event(other._fence)
 
     def free_bytes(self) -> tuple[int, int]:
         free, _ = torch.cuda.mem_get_info(self.torch_device)

@@ -16,4 +16,7 @@ layouts = ["layer_split", "cross_layer"]
 placements = ["scattered"]
 methods = ["memcpy_loop", "torch_copy", "contiguous"]
 budget_s = 0.02
+[copy]
+fragment_bytes = [64]
+fragments = [8]
 """

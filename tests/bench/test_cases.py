@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -39,12 +40,27 @@ def test_order_is_by_model_with_ceilings_first_and_drawn_from_the_seed() -> None
     every = list(session.cases.values())
     ordered = in_order(every, 3)
     assert sorted(case.id for case in ordered) == sorted(session.cases)
-    assert [case.model for case in ordered] == sorted(
-        (case.model for case in ordered), key=["opt-13b", "llama-3-8b"].index
-    )
+    models = [case.model for case in ordered]
+    assert models == sorted(models, key=["opt-13b", "llama-3-8b", None].index)
     assert all(case.is_ceiling for case in ordered[:2])
     assert in_order(every, 3) == ordered
     assert in_order(every, 4) != ordered
+
+
+def test_a_copys_ceiling_is_measured_before_and_after() -> None:
+    ordered = in_order(cases.copies(sweep.load("cpu").tables["copy"]), 0)
+    ceilings = [place for place, case in enumerate(ordered) if case.is_ceiling]
+    half = len(ceilings) // 2
+    assert ceilings == [*range(half), *range(len(ordered) - half, len(ordered))]
+    assert [case.repeat for case in ordered if case.is_ceiling] == [None] * half + [1] * half
+
+
+def test_copies_are_bounded_by_their_bytes() -> None:
+    axes = replace(sweep.load("full").tables["copy"], max_bytes=1 << 20)
+    sizes = {(case.fragment_bytes, case.fragments) for case in cases.copies(axes)}
+    assert max(size * count for size, count in sizes if size and count) == 1 << 20
+    assert {24576, 28672, 32768} <= {size for size, _ in sizes}
+    assert {case.direction for case in cases.copies(axes)} == {"swap_out", "swap_in", "both"}
 
 
 def test_layers_the_model_does_not_have_are_refused() -> None:

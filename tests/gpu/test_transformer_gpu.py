@@ -80,9 +80,9 @@ def assert_agrees(ours: torch.Tensor, truth: torch.Tensor) -> None:
 
 def assert_same_prefill(cuda: Device, shape: ModelShape, compile: bool, attention: str | None) -> None:
     cpu = open_device("cpu")
-    rounded = moved(random_weights(shape, "float32", cpu), torch.bfloat16, cpu.torch)
-    exact, exact_pool = prefill_on(cpu, moved(rounded, torch.float64, cpu.torch))
-    prefill, pool = prefill_on(cuda, moved(rounded, torch.bfloat16, cuda.torch), compile, attention)
+    rounded = moved(random_weights(shape, "float32", cpu), torch.bfloat16, cpu.torch_device)
+    exact, exact_pool = prefill_on(cpu, moved(rounded, torch.float64, cpu.torch_device))
+    prefill, pool = prefill_on(cuda, moved(rounded, torch.bfloat16, cuda.torch_device), compile, attention)
     logits, truth = prefill.issue(), exact.issue()
     cuda.wait()
     if compile:
@@ -141,9 +141,9 @@ def test_issue_does_not_wait_for_the_device(cuda: Device, shape: ModelShape) -> 
 
 def test_random_weights_take_no_memory_beside_themselves(cuda: Device) -> None:
     big = replace(LLAMA, hidden=1024, ffn=4096, vocab=8192)
-    torch.cuda.reset_peak_memory_stats(cuda.torch)
-    before = torch.cuda.memory_allocated(cuda.torch)
+    torch.cuda.reset_peak_memory_stats(cuda.torch_device)
+    before = torch.cuda.memory_allocated(cuda.torch_device)
     weights = random_weights(big, "bfloat16", cuda)
-    peak = torch.cuda.max_memory_allocated(cuda.torch) - before
+    peak = torch.cuda.max_memory_allocated(cuda.torch_device) - before
     assert weights.head.data_ptr() == weights.embedding.data_ptr()
     assert peak < 1.01 * big.weight_bytes("bfloat16")
