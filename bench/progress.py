@@ -65,7 +65,8 @@ class Progress:
             self._done += 1
             total = len(self._session.order)
             self._reporter.ensure_newline()
-            self._reporter.write_line(f"[{self._done:>{len(str(total))}}/{total}] {line}", red=report.failed)
+            count = f"[{self._done:>{len(str(total))}}/{total}, {total - self._done} left]"
+            self._reporter.write_line(f"{count} {line}", red=report.failed)
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         """Time and memory used, what could not run and why, and what to do next."""

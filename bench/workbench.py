@@ -14,7 +14,7 @@ from bench.cases import BOTH, Case
 from bench.nvml import Nvml
 from bench.verify import Ids, fill_random
 from kernels.device import Device, DoesNotFit, HostMemory, PinRefused, check_fits
-from kernels.paged_kv import Pool, block_ids, run_length
+from kernels.paged_kv import Pool, block_ids, run_length, sides
 from kernels.shapes import ModelShape, dtype_bytes
 from kernels.weights import Weights, random_weights
 
@@ -65,12 +65,12 @@ class Workbench:
         blocks, needed = pool_blocks(case, pool_tokens), sequence_blocks(case)
         size = blocks * case.geometry.block_bytes
         device_arena, host_arena = self.device_arena(size), self.host_arena(size)
-        placement = case.placement or "contiguous"
+        on_device, on_host = sides(case.placement or "contiguous")
         return Placed(
             Pool(device_arena, case.geometry, blocks, "device"),
-            block_ids(placement, needed, blocks, 2 * self.seed),
+            block_ids(on_device, needed, blocks, 2 * self.seed),
             Pool(host_arena, case.geometry, blocks, "host"),
-            block_ids(placement, needed, blocks, 2 * self.seed + 1),
+            block_ids(on_host, needed, blocks, 2 * self.seed + 1),
         )
 
     def place_on_device(self, case: Case) -> tuple[Pool, Ids]:

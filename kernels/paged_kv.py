@@ -151,11 +151,20 @@ def block_ids(placement: str, count: int, blocks: int, seed: int) -> np.ndarray:
     return ids.reshape(-1)[:count].astype(np.int64)
 
 
+def sides(placement: str) -> tuple[str, str]:
+    """Placement on the device and on the host: the same on both, as in the paper, unless it is "packed".
+
+    Packed blocks are scattered on the device and side by side on the host, as engines store them that own the host's
+    memory by the chunk (LMCache, FlexKV).
+    """
+    return ("scattered", "contiguous") if placement == "packed" else (placement, placement)
+
+
 def run_length(placement: str) -> int:
-    """Neighbouring blocks a run of `placement` has: 1 for scattered, K for runs-K, 0 for contiguous (no end)."""
-    if placement in ("contiguous", "scattered"):
+    """Neighbours that a run of `placement` has on both sides: 1 if scattered or packed, K for runs-K, 0 for no end."""
+    if placement in ("contiguous", "scattered", "packed"):
         return 0 if placement == "contiguous" else 1
     kind, _, length = placement.partition("-")
     if kind == "runs" and length.isdecimal() and int(length) >= 1:
         return int(length)
-    raise ValueError(f"unknown placement {placement!r}; known: contiguous, scattered, runs-K (such as runs-8)")
+    raise ValueError(f"unknown placement {placement!r}; known: contiguous, scattered, packed, runs-K (such as runs-8)")

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.paged_kv import Geometry, Pool, block_ids, run_length
+from kernels.paged_kv import Geometry, Pool, block_ids, run_length, sides
 from kernels.shapes import LAYOUTS, Layout, ModelShape
 
 TINY = ModelShape("tiny", layers=3, hidden=16, heads=4, kv_heads=2, head_dim=4, ffn=8, vocab=8)
@@ -67,9 +67,15 @@ def test_placements_are_what_they_say() -> None:
     assert block_ids("scattered", 64, 64, 0).tolist() == scattered.tolist()
 
 
+def test_packed_is_scattered_on_the_device_and_side_by_side_on_the_host() -> None:
+    assert sides("packed") == ("scattered", "contiguous")
+    assert sides("runs-4") == ("runs-4", "runs-4")
+    assert run_length("packed") == 1
+
+
 @pytest.mark.parametrize("placement", ["", "runs", "runs-0", "runs--1", "runs-x", "random"])
 def test_unknown_placements_are_refused(placement: str) -> None:
-    with pytest.raises(ValueError, match=r"unknown placement .*; known: contiguous, scattered, runs-K"):
+    with pytest.raises(ValueError, match=r"unknown placement .*; known: contiguous, scattered, packed, runs-K"):
         run_length(placement)
 
 
