@@ -23,6 +23,8 @@ SCHEMA_PATH = Path(__file__).resolve().parents[1] / "results" / "schema.json"
 SCHEMA = 1
 CLOCKS = ("wall_s", "issue_s", "device_s")
 BLOCK_AXES = ("layout", "placement", "block_size")
+MODEL_AXES = ("model", "dtype", "layers_timed", "layers_model", "seq_len", "batch")
+COPY_AXES = ("direction", "method", "fragment_bytes", "fragments")
 
 
 class BadFile(ValueError):
@@ -217,10 +219,17 @@ def _check_row(path: Path, name: str, row: dict[str, Any], session: str) -> None
         raise BadFile(path, f"{name}: stats.data and clocks.wall_s tell different times of the same rounds")
     if info["session"] != session:
         raise BadFile(path, f"{name}: session {info['session']!r} in a file of session {session!r}")
-    if case["layers_timed"] > case["layers_model"]:
+    if missing := [axis for axis in _needed(case) if case.get(axis) is None]:
+        raise BadFile(path, f"{name}: a {case['recovery']} without {', '.join(missing)}")
+    if case["recovery"] != "copy" and case["layers_timed"] > case["layers_model"]:
         raise BadFile(path, f"{name}: {case['layers_timed']} layers timed of a model of {case['layers_model']}")
-    # The ceiling, one contiguous copy, has no blocks; any other swap has all three.
-    blocks = () if case["method"] == "contiguous" and not any(case[axis] for axis in BLOCK_AXES) else BLOCK_AXES
-    missing = [axis for axis in ("direction", "method", *blocks) if case[axis] is None]
-    if case["recovery"] == "swap" and missing:
-        raise BadFile(path, f"{name}: a swap without {', '.join(missing)}")
+
+
+def _needed(case: dict[str, Any]) -> tuple[str, ...]:
+    """Axes that must not be null. A copy moves fragments of no model; a ceiling, one contiguous copy, has no blocks."""
+    if case["recovery"] == "copy":
+        return COPY_AXES
+    if case["recovery"] != "swap":
+        return MODEL_AXES
+    ceiling = case["method"] == "contiguous" and not any(case[axis] for axis in BLOCK_AXES)
+    return ("direction", "method", *(() if ceiling else BLOCK_AXES), *MODEL_AXES)

@@ -39,7 +39,8 @@ FILE_FIELDS = ("file", "label", "session", "backend", "hardware", "machine", "or
 ROW_FIELDS = ("case_id", "order", "name", "prepare_s", "verified", "suspect", "rounds")
 MEDIANS = tuple(clock.replace("_s", "_median_s") for clock in CLOCKS)
 COLUMNS = (*CASE_FIELDS, *WORK_FIELDS, *CLOCKS, *MEDIANS, *DETAIL_FIELDS, *ROW_FIELDS, *FILE_FIELDS)
-INTEGERS = ("block_size", *WORK_FIELDS)  # null in some rows: pandas' nullable integers, so that 16 stays 16
+SIZES = ("layers_timed", "layers_model", "block_size", "seq_len", "batch")
+INTEGERS = (*SIZES, *WORK_FIELDS)  # null in some rows: pandas' nullable integers, so that 16 stays 16
 NUMBERS = ("ceiling_gbps", "mfu", "outside_layers_s")
 
 

@@ -23,10 +23,12 @@ def to_full_model(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     recompute
         (t - outside_layers_s) * layers_model / layers_timed + outside_layers_s on the wall and device clocks:
         embedding, final norm and LM head run once. Their part of `issue_s` is not recorded, so that becomes NaN.
-    swap and copy, layer_split and layer_joined
+    swap, layer_split and layer_joined
         t * layers_model / layers_timed: the copies are as large, and as many more.
-    swap and copy, other layouts
+    swap, other layouts
         Dropped: in cross_layer, and in one contiguous copy, the fragment itself grows with the layers.
+    copy
+        As it is: its fragments are of no model.
 
     Parameters
     ----------
@@ -38,7 +40,8 @@ def to_full_model(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     tuple of pandas.DataFrame
         The rows for the whole model with a column `scaled`, and the dropped ones with a column `reason`.
     """
-    scaled = frame["layers_timed"] < frame["layers_model"]
+    fewer = frame["layers_timed"] < frame["layers_model"]
+    scaled = fewer.fillna(False).astype(bool)  # a copy is of no model, so it is never scaled
     whole = frame.assign(scaled=scaled)
     reasons = [_refusal(row) if row["scaled"] else None for row in whole.to_dict("records")]
     refused = np.array([reason is not None for reason in reasons], dtype=bool)
