@@ -47,7 +47,7 @@ def test_order_is_by_model_with_ceilings_first_and_drawn_from_the_seed() -> None
     assert in_order(every, 4) != ordered
 
 
-def test_a_copys_ceiling_is_measured_before_and_after() -> None:
+def test_the_ceiling_of_copies_is_measured_before_and_after() -> None:
     ordered = in_order(cases.copies(sweep.load("cpu").tables["copy"]), 0)
     ceilings = [place for place, case in enumerate(ordered) if case.is_ceiling]
     half = len(ceilings) // 2
