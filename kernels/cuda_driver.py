@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 Address = ctypes.c_uint64
+DEVICE_POINTER = 3  # cuda.h, CU_POINTER_ATTRIBUTE_DEVICE_POINTER
 CopyFunction = Callable[[int, int, int, int], int]
 
 
@@ -60,6 +61,14 @@ def copy_function(direction: str) -> CopyFunction:
         raise DriverError(f"the driver has no {name}")
     prototype = ctypes.CFUNCTYPE(ctypes.c_int, Address, Address, ctypes.c_size_t, Address)
     return prototype(address)
+
+
+def device_address(host_address: int) -> int:
+    """The address by which kernels reach pinned host memory; DriverError if the memory is not pinned and mapped."""
+    address = Address()
+    code = _library().cuPointerGetAttribute(ctypes.byref(address), DEVICE_POINTER, Address(host_address))
+    check(code, f"cuPointerGetAttribute of host memory at {host_address:#x}")
+    return address.value
 
 
 def check(code: int, what: str) -> None:

@@ -14,6 +14,10 @@ from kernels.device import Device
 
 METHODS = (
     "contiguous",
+    "direct_kernel",
+    "gather_copy",
+    "memcpy_batch",
+    "memcpy_batch_overlap",
     "memcpy_loop",
     "torch_copy",
 )
@@ -30,7 +34,8 @@ class CopyMethod(Protocol):
     def prepare(self, plan: CopyPlan, device: Device) -> Issue:
         """A callable that enqueues the whole plan on the device's stream, allocates nothing and does not wait.
 
-        Building and uploading descriptors happens here, outside the clocks.
+        Building and uploading descriptors happens here, outside the clocks. What the callable knows of its way (copies,
+        launches, staging bytes ...) are attributes of it, which its class documents.
         """
 
 

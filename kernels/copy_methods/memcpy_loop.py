@@ -13,6 +13,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 from kernels import cuda_driver
 from kernels.copy_methods import Issue
 from kernels.copy_plan import CopyPlan
@@ -31,7 +33,7 @@ def prepare(plan: CopyPlan, device: Device) -> Issue:
 
     The callable raises `DriverError` with the number of the descriptor whose copy the driver refused.
     """
-    loop = _memmove_loop() if device.backend == "cpu" else _driver_loop(plan.direction)
+    loop = compiled_loop(plan.direction, device)
     dst, src, sizes, stream = plan.dst, plan.src, plan.sizes, device.stream_handle
 
     def issue() -> None:
@@ -39,8 +41,15 @@ def prepare(plan: CopyPlan, device: Device) -> Issue:
         if failed >= 0:
             raise cuda_driver.DriverError(f"the driver refused copy {failed} of {len(sizes)} ({plan.direction})")
 
-    loop(dst[:0], src[:0], sizes[:0], stream)  # compiles
     return issue
+
+
+def compiled_loop(direction: str, device: Device) -> Loop:
+    """A compiled loop over descriptors: (dst, src, sizes, stream) -> number of the refused copy, or -1."""
+    loop = _memmove_loop() if device.backend == "cpu" else _driver_loop(direction)
+    nothing = np.empty(0, dtype=np.uint64)
+    loop(nothing, nothing, nothing, device.stream_handle)  # compiles
+    return loop
 
 
 @cache
