@@ -40,18 +40,16 @@ def bench_copy(case: Case, bench_session: Session, benchmark: Benchmark) -> None
 
 def one_way(case: Case, placed: Placed, device: Device) -> tuple[list[Transfer], Issue]:
     """All fragments in the case's direction."""
-    assert case.method is not None
     assert case.direction in DIRECTIONS
-    transfer = make_transfer(case.method, case.direction, placed, slice(None), device)
+    transfer = make_transfer(case, case.direction, placed, slice(None), device)
     return [transfer], transfer.issue
 
 
 def both_ways(case: Case, placed: Placed, device: Device) -> tuple[list[Transfer], Issue]:
     """As many fragments out as in, on two streams that start and end together; one thread enqueues both."""
-    assert case.method is not None
     half, beside = len(placed.device_ids) // 2, device.sibling()
-    out = make_transfer(case.method, "swap_out", placed, slice(half), device)
-    back = make_transfer(case.method, "swap_in", placed, slice(half, None), beside)
+    out = make_transfer(case, "swap_out", placed, slice(half), device)
+    back = make_transfer(case, "swap_in", placed, slice(half, None), beside)
 
     def issue() -> None:
         beside.follow(device)

@@ -23,7 +23,7 @@ def bench_swap(case: Case, bench_session: Session, benchmark: Benchmark) -> None
     if reason := copy_methods.find(case.method).unavailable(device):
         pytest.skip(reason)
     placed = bench_session.workbench.place(case, bench_session.axes(case).pool_tokens)
-    transfer = make_transfer(case.method, case.direction, placed, slice(None), device)
+    transfer = make_transfer(case, case.direction, placed, slice(None), device)
     verify_all(transfer.issue, device, [transfer.carried])
     bench_session.time_case(
         case,

@@ -17,6 +17,8 @@ from kernels.shapes import Layout, ModelShape
 DIRECTIONS: tuple[Direction, ...] = ("swap_out", "swap_in")
 BOTH: Literal["both"] = "both"
 CEILING = "contiguous"
+OPTIONS = ("programs", "staging_bytes")  # of copy methods; which method has which, `METHOD_OPTIONS` says
+METHOD_OPTIONS = {"direct_kernel": "programs", "gather_copy": "staging_bytes"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Case:
     fragment_bytes: int | None = None
     fragments: int | None = None
     repeat: int | None = None
+    programs: int | None = None
+    staging_bytes: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for the result row."""
@@ -60,6 +64,8 @@ class Case:
             self.dtype,
             layers,
             f"{self.fragments}x{self.fragment_bytes}B" if self.fragments else "",
+            f"p{self.programs}" if self.programs else "",
+            f"staging{self.staging_bytes}" if self.staging_bytes else "",
             "again" if self.repeat else "",
         )
         return "/".join(part for part in parts if part)
@@ -120,9 +126,10 @@ def swaps(axes: Axes) -> list[Case]:
     cases = []
     for model, seq_len, direction, method in product(axes.model, axes.seq_lens, DIRECTIONS, axes.methods):
         blocks: Iterable[tuple[Any, ...]] = product(axes.layouts, axes.placements, axes.block_sizes)
-        for layout, placement, block_size in [(None, None, None)] if method == CEILING else blocks:
+        points = [(None, None, None)] if method == CEILING else blocks
+        for (layout, placement, block_size), options in product(points, _options(axes, method)):
             case = _case(axes, model, seq_len, recovery="swap", direction=direction, method=method)
-            cases.append(Case(**case, layout=layout, placement=placement, block_size=block_size))
+            cases.append(Case(**case, layout=layout, placement=placement, block_size=block_size, **options))
     return cases
 
 
@@ -147,13 +154,20 @@ def copies(axes: Axes) -> list[Case]:
     cases = []
     for (size, count), direction, method in product(points, (*DIRECTIONS, BOTH), axes.methods):
         ceiling = method == CEILING
-        for placement, repeat in product([None] if ceiling else axes.placements, (None, 1) if ceiling else (None,)):
+        placements, repeats = ([None], (None, 1)) if ceiling else (axes.placements, (None,))
+        for placement, repeat, options in product(placements, repeats, _options(axes, method)):
             fields = dict.fromkeys(("layout", "model", "dtype", "layers_timed", "layers_model", "block_size"))
-            at = {"fragment_bytes": size, "fragments": count, "placement": placement, "repeat": repeat}
+            at = {"fragment_bytes": size, "fragments": count, "placement": placement, "repeat": repeat} | options
             cases.append(
                 Case(recovery="copy", direction=direction, method=method, seq_len=None, batch=None, **fields, **at)  # type: ignore[arg-type]
             )
     return cases
+
+
+def _options(axes: Axes, method: str) -> list[dict[str, int]]:
+    """The values of the method's own option; one empty choice where it has none."""
+    option = METHOD_OPTIONS.get(method)
+    return [{option: value} for value in getattr(axes, option)] if option else [{}]
 
 
 def _case(axes: Axes, model: str, seq_len: int, **fields: Any) -> dict[str, Any]:

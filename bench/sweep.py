@@ -39,6 +39,10 @@ class Axes:
         Tokens a pool has room for; 0 is twice the sequence.
     budget_s : float
         Seconds a case may take, warm-up included.
+    programs : tuple of int
+        Programs of `direct_kernel`.
+    staging_bytes : tuple of int
+        Bytes of the staging buffer of `gather_copy`.
     fragment_bytes, fragments : tuple of int
         Table `[copy]` only: bytes of a fragment, and how many there are.
     max_bytes : int
@@ -56,6 +60,8 @@ class Axes:
     batch: int
     pool_tokens: int
     budget_s: float
+    programs: tuple[int, ...]
+    staging_bytes: tuple[int, ...]
     fragment_bytes: tuple[int, ...] = ()
     fragments: tuple[int, ...] = ()
     max_bytes: int = 0
@@ -177,6 +183,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "batch": _integer(1),
     "pool_tokens": _integer(0),
     "budget_s": _seconds,
+    "programs": _many(_integer(1)),
+    "staging_bytes": _many(_integer(1)),
 }
 # Axes that one table has of its own. Their defaults stand in the same table of the `quick` sweep.
 _OWN: dict[str, dict[str, Callable[[str, Any], Any]]] = {

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from bench.cases import OPTIONS, Case
 from bench.verify import Carried
 from bench.workbench import Placed
 from kernels import copy_methods, copy_plan
@@ -13,7 +14,17 @@ from kernels.copy_methods import Issue
 from kernels.copy_plan import CopyPlan, Direction
 from kernels.device import Device
 
-FACTS = ("staging_bytes", "copies", "launches", "programs", "word_bytes")
+FACTS = (
+    "calls",
+    "copies",
+    "launches",
+    "programs",
+    "word_bytes",
+    "piece_bytes",
+    "staging_bytes",
+    "table_bytes",
+    "flags",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +47,16 @@ class Transfer:
         return {fact: getattr(self.issue, fact) for fact in FACTS if hasattr(self.issue, fact)}
 
 
-def make_transfer(method: str, direction: Direction, placed: Placed, part: slice, device: Device) -> Transfer:
-    """Plan and prepare the copy of `part` of the placed blocks."""
+def make_transfer(case: Case, direction: Direction, placed: Placed, part: slice, device: Device) -> Transfer:
+    """Plan and prepare the copy of `part` of the placed blocks, by the case's method and its options."""
+    assert case.method is not None
+    options = {name: value for name in OPTIONS if (value := getattr(case, name)) is not None}
     device_ids, host_ids = placed.device_ids[part], placed.host_ids[part]
     out = Carried(placed.device, device_ids, placed.host, host_ids)
     carried = out if direction == "swap_out" else _reversed(out)
     start = time.perf_counter()
     plan = copy_plan.build(carried.src, carried.src_ids, carried.dst, carried.dst_ids)
-    issue = copy_methods.find(method).prepare(plan, device)
+    issue = copy_methods.find(case.method).prepare(plan, device, **options)
     device.wait()
     return Transfer(carried, plan, issue, time.perf_counter() - start)
 

@@ -78,7 +78,10 @@ class Device(Protocol):
         """Block the host until everything enqueued on the device is done."""
 
     def sibling(self) -> Device:
-        """The same device with a stream of its own, for work that runs beside."""
+        """The same device with a stream of its own, for work that runs beside; always the same one.
+
+        torch hands out 32 streams in turn: a new one for every case would soon be the device's own.
+        """
 
     def follow(self, other: Any) -> None:
         """What is enqueued here from now on waits for all that a sibling holds now."""
@@ -176,6 +179,7 @@ class _CudaDevice:
         self.stream = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
         self.stream_handle: int = self.stream.cuda_stream
         self._fence: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._sibling: Device | None = None
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
@@ -189,7 +193,9 @@ class _CudaDevice:
         torch.cuda.synchronize(self.torch_device)
 
     def sibling(self) -> Device:
-        return _CudaDevice(str(self.torch_device))
+        if self._sibling is None:
+            self._sibling = _CudaDevice(str(self.torch_device))
+        return self._sibling
 
     def follow(self, other: _CudaDevice) -> None:
         other._fence.record(other.stream)

@@ -31,8 +31,10 @@ class CopyMethod(Protocol):
     def unavailable(self, device: Device) -> str | None:
         """Why the method cannot run on `device`; None if it can."""
 
-    def prepare(self, plan: CopyPlan, device: Device) -> Issue:
+    def prepare(self, plan: CopyPlan, device: Device, **options: int) -> Issue:
         """A callable that enqueues the whole plan on the device's stream, allocates nothing and does not wait.
+
+        A method's own options (`programs`, `staging_bytes`) have defaults.
 
         Building and uploading descriptors happens here, outside the clocks. What the callable knows of its way (copies,
         launches, staging bytes ...) are attributes of it, which its class documents.
