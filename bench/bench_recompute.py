@@ -26,6 +26,8 @@ TABLE = "recompute"
 
 def bench_recompute(case: Case, bench_session: Session, benchmark: Benchmark) -> None:
     """A whole prefill: layers, K and V into the pool's blocks, logits of the last token."""
+    if case.shape.swap_only:
+        pytest.skip(f"{case.model}: {case.shape.swap_only}; its KV cache can only be swapped")
     if case.element not in MODEL_DTYPES:
         pytest.skip(f"no model computes in {case.dtype}; its KV cache can only be swapped")
     if case.length > case.shape.max_positions:

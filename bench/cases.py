@@ -125,7 +125,7 @@ def swaps(axes: Axes) -> list[Case]:
     """Swap out and swap in over models, lengths, layouts, placements, block sizes and methods, with their ceilings."""
     cases = []
     for model, seq_len, direction, method in product(axes.model, axes.seq_lens, DIRECTIONS, axes.methods):
-        blocks: Iterable[tuple[Any, ...]] = product(axes.layouts, axes.placements, axes.block_sizes)
+        blocks: Iterable[tuple[Any, ...]] = product(_layouts(axes, model), axes.placements, axes.block_sizes)
         points = [(None, None, None)] if method == CEILING else blocks
         for (layout, placement, block_size), options in product(points, _options(axes, method)):
             case = _case(axes, model, seq_len, recovery="swap", direction=direction, method=method)
@@ -162,6 +162,13 @@ def copies(axes: Axes) -> list[Case]:
                 Case(recovery="copy", direction=direction, method=method, seq_len=None, batch=None, **fields, **at)  # type: ignore[arg-type]
             )
     return cases
+
+
+def _layouts(axes: Axes, model: str) -> list[Layout]:
+    """The layouts of the axes; a model with one tensor a layer has no K and V to split, so its pieces are joined."""
+    joined = shapes.find(model).one_tensor
+    layouts: list[Layout] = ["layer_joined" if joined and it == "layer_split" else it for it in axes.layouts]
+    return list(dict.fromkeys(layouts))
 
 
 def _options(axes: Axes, method: str) -> list[dict[str, int]]:

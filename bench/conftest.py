@@ -27,7 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME|FILE",
         help="what to measure: cpu, quick, figure19, full, or a .toml file (default: quick on CUDA, cpu elsewhere)",
     )
-    group.addoption("--model", metavar="NAME", help="model shape, in place of the sweep's")
+    group.addoption(
+        "--model", metavar="NAME|CONFIG", help="model shape, or a Hugging Face config.json, in place of the sweep's"
+    )
     group.addoption("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     group.addoption("--layers", type=int, metavar="N", help="layers to time, in place of the sweep's; 0 is all of them")
     group.addoption(

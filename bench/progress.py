@@ -83,7 +83,9 @@ class Progress:
         terminalreporter.write_line(f"{self._done} cases in {seconds:.1f} s; peak host memory {peak / 2**30:.2f} GiB")
         path = config.getoption("benchmark_json")
         if path and not config.getoption("benchmark_disable"):
-            terminalreporter.write_line(f"next: python -m analysis figure19 {path}")
+            timed = {row["case"]["recovery"] for row in session.rows}
+            next_command = "figure19" if {"swap", "recompute"} <= timed else "methods" if "copy" in timed else "schema"
+            terminalreporter.write_line(f"next: python -m analysis {next_command} {path}")
 
 
 def case_id(item: pytest.Item) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels import copy_methods, shapes
+from kernels import copy_methods, hf_config, shapes
 from kernels.paged_kv import run_length
 
 SWEEPS = Path(__file__).with_name("sweeps")
@@ -30,7 +30,8 @@ class Axes:
     Attributes
     ----------
     model : tuple of str
-        Names in `kernels.shapes.SHAPES`.
+        Names in `kernels.shapes.SHAPES`. A sweep or `--model` may give the path of a config.json instead: its model is
+        added to them, under the name of its file or folder.
     layers : int
         Layers to time, 0 for all.
     seq_lens, block_sizes : tuple of int
@@ -131,9 +132,10 @@ def _many(check: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, .
         values = values if isinstance(values, list | tuple) else [values]
         if not values:
             raise SweepError(f"{key}: an empty list leaves nothing to measure")
-        if len(set(values)) < len(values):
+        checked = tuple(check(key, value) for value in values)
+        if len(set(checked)) < len(checked):
             raise SweepError(f"{key}: {values} names something twice")
-        return tuple(check(key, value) for value in values)
+        return checked
 
     return check_all
 
@@ -151,6 +153,16 @@ def _seconds(key: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 3600:
         raise SweepError(f"{key}: {value!r} is not a number of seconds between 0 and 3600")
     return float(value)
+
+
+def _model(key: str, value: Any) -> str:
+    """A known name, or the name of the model whose config.json `value` is the path of."""
+    if not isinstance(value, str) or not hf_config.is_path(value):
+        return _known(shapes.find)(key, value)
+    try:
+        return shapes.register(hf_config.from_file(value).swap_shape())
+    except ValueError as error:
+        raise SweepError(f"{key}: {error}") from error
 
 
 def _known(look_up: Callable[[str], object]) -> Callable[[str, Any], str]:
@@ -172,7 +184,7 @@ def _check_method(name: str) -> None:
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "model": _many(_known(shapes.find)),
+    "model": _many(_model),
     "dtype": _known(shapes.dtype_bytes),
     "layers": _integer(0),
     "seq_lens": _many(_integer(1)),

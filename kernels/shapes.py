@@ -45,6 +45,10 @@ class ModelShape:
         The LM head is the embedding matrix.
     max_positions : int
         Longest sequence the model was made for, in tokens.
+    swap_only : str
+        Why no prefill of it can be computed here: the sizes are those of its KV cache only (`kernels.hf_config`).
+    one_tensor : bool
+        A layer keeps one tensor, not K and V apart (latent attention): `layer_split` is `layer_joined`.
     """
 
     name: str
@@ -64,6 +68,8 @@ class ModelShape:
     max_positions: int = 8192
     rope_theta: float = 500_000.0
     norm_eps: float = 1e-5
+    swap_only: str = ""
+    one_tensor: bool = False
 
     def __post_init__(self) -> None:
         for field in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_positions"):
@@ -132,7 +138,8 @@ class ModelShape:
     def fragments_per_block(self, layout: Layout) -> int:
         """Contiguous pieces one block consists of: 2 x layers (K and V apart), layers (K beside V), or 1."""
         check_layout(layout)
-        return {"layer_split": 2 * self.layers, "layer_joined": self.layers, "cross_layer": 1}[layout]
+        split = self.layers if self.one_tensor else 2 * self.layers
+        return {"layer_split": split, "layer_joined": self.layers, "cross_layer": 1}[layout]
 
     def fragment_bytes(self, layout: Layout, block_size: int, dtype: str) -> int:
         """Bytes of one contiguous piece of a block of `block_size` tokens.
@@ -201,6 +208,20 @@ def find(name: str) -> ModelShape:
     if name not in SHAPES:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(SHAPES)}")
     return SHAPES[name]
+
+
+def register(shape: ModelShape) -> str:
+    """Make a shape known under its name for this process, and return the name.
+
+    Raises
+    ------
+    ValueError
+        If the name belongs to another shape: two models under one name would be joined in result files.
+    """
+    known = SHAPES.setdefault(shape.name, shape)
+    if known != shape:
+        raise ValueError(f"{shape.name} is the name of another model; rename the file or its folder")
+    return shape.name
 
 
 # Sources: the config.json that each model's publisher ships (meta-llama/Meta-Llama-3-8B and -70B, facebook/opt-13b,

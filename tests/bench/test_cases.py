@@ -7,11 +7,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from bench import cases, sweep
+from bench import bench_recompute, cases, sweep
 from bench.cases import in_order
 from bench.session import Session
 from bench.sweep import SWEEPS, SweepError
 from bench.workbench import pool_blocks, prefill_bytes, sequence_blocks
+from kernels import shapes
+from tests.kernels.hf_configs import CONFIGS, EXPECTED
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "results" / "schema.json").read_text(encoding="utf-8"))
 
@@ -80,3 +82,28 @@ def test_pools_have_room_to_scatter_and_ceilings_need_none() -> None:
 def test_a_prefill_needs_at_least_its_weights() -> None:
     case = cases.recomputes(sweep.load("quick").tables["recompute"])[0]
     assert 16e9 > prefill_bytes(case) > case.shape.weight_bytes("bfloat16") > 15e9
+
+
+@pytest.mark.parametrize("name", ["deepseek-v2-lite", "gpt-oss-20b", "falcon-7b", "gemma-3-4b"])
+def test_models_that_cannot_be_computed_are_swapped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "SHAPES", dict(shapes.SHAPES))
+    layouts = ["layer_split", "layer_joined", "cross_layer"]
+    loaded = sweep.load("cpu", {"model": str(CONFIGS / f"{name}.json"), "layers": 0, "layouts": layouts})
+    swaps, recomputes = cases.swaps(loaded.tables["swap"]), cases.recomputes(loaded.tables["recompute"])
+    for case in swaps:
+        assert case.geometry.block_bytes == EXPECTED[name][0] // 2 * 4 * case.geometry.block_size  # cpu: float32
+    latent = name == "deepseek-v2-lite"
+    assert {case.layout for case in swaps if case.layout} == set(layouts[1:] if latent else layouts)
+    assert len({case.id for case in swaps}) == len(swaps)
+    assert prefill_bytes(recomputes[0]) < 4 << 20  # next to no room is kept for what is not computed
+    with pytest.raises(pytest.skip.Exception, match=rf"{name}: .*; its KV cache can only be swapped"):
+        bench_recompute.bench_recompute(recomputes[0], None, None)  # type: ignore[arg-type]
+
+
+def test_a_latent_is_one_piece_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "SHAPES", dict(shapes.SHAPES))
+    loaded = sweep.load("cpu", {"model": str(CONFIGS / "deepseek-v2-lite.json"), "layers": 0})
+    joined = next(case for case in cases.swaps(loaded.tables["swap"]) if case.layout == "layer_joined")
+    block, layer, kv = joined.geometry.strides(8)
+    assert (kv * 2, layer) == (block, 8 * block)  # a layer's 576 elements lie together, block after block
+    assert block == joined.geometry.block_size * 576 * 4

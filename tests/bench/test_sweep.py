@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from bench import sweep
 from bench.sweep import SWEEPS, SweepError
+from kernels import shapes
+from tests.kernels.hf_configs import CONFIGS, read
+from tests.running import bench
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -87,3 +92,65 @@ def test_unknown_sweeps_are_refused(tmp_path: Path) -> None:
         sweep.load("fast")
     with pytest.raises(SweepError, match="no such file"):
         sweep.load(str(tmp_path / "absent.toml"))
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, shapes.ModelShape]:
+    """The known shapes, without what the test adds to them once it is over."""
+    monkeypatch.setattr(shapes, "SHAPES", dict(shapes.SHAPES))
+    return shapes.SHAPES
+
+
+def test_a_model_may_be_the_path_of_its_config(tmp_path: Path, known: dict[str, shapes.ModelShape]) -> None:
+    shutil.copy(CONFIGS / "llama-3-8b.json", tmp_path / "mine.json")
+    (tmp_path / "Their-Model").mkdir()
+    shutil.copy(CONFIGS / "gpt-oss-20b.json", tmp_path / "Their-Model" / "config.json")
+    paths = [str(tmp_path / "mine.json"), str(tmp_path / "Their-Model" / "config.json")]
+    loaded = sweep.load(written(tmp_path, f"model = {json.dumps(paths)}"))
+    assert loaded.tables["swap"].model == ("mine", "Their-Model")
+    assert str(tmp_path) not in json.dumps(loaded.as_dict())
+    assert known["mine"].layers == 32
+    assert known["mine"].swap_only == ""
+    assert known["Their-Model"].swap_only == "mixture of experts"
+    assert sweep.load("cpu", {"model": paths[1]}).tables["recompute"].model == ("Their-Model",)
+
+
+def test_a_config_that_says_too_little_is_refused_by_field(tmp_path: Path, known: dict[str, shapes.ModelShape]) -> None:
+    config = read("llama-3-8b")
+    del config["num_key_value_heads"]
+    path = tmp_path / "sparse.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(SweepError, match="model: sparse: num_key_value_heads is missing"):
+        sweep.load("cpu", {"model": str(path)})
+    with pytest.raises(SweepError, match=r"model: .*absent.json: No such file"):
+        sweep.load("cpu", {"model": str(tmp_path / "absent.json")})
+    with pytest.raises(SweepError, match=r"model: deepseek-v3.2: cannot be swapped here"):
+        sweep.load("cpu", {"model": str(CONFIGS / "deepseek-v3.2.json")})
+    assert "sparse" not in known
+
+
+def test_one_name_is_one_model(tmp_path: Path, known: dict[str, shapes.ModelShape]) -> None:
+    shutil.copy(CONFIGS / "qwen3-8b.json", tmp_path / "llama-3-8b.json")
+    with pytest.raises(SweepError, match="llama-3-8b is the name of another model; rename the file"):
+        sweep.load("cpu", {"model": str(tmp_path / "llama-3-8b.json")})
+    ours = str(CONFIGS / "llama-3-8b.json")
+    assert sweep.load("cpu", {"model": ours}).tables["swap"].model == ("llama-3-8b",)
+    with pytest.raises(SweepError, match="names something twice"):
+        sweep.load("cpu", {"model": [ours, "llama-3-8b"]})
+
+
+def test_a_run_of_what_cannot_be_computed_swaps_it_and_says_why_not(tmp_path: Path) -> None:
+    config = read("deepseek-v2-lite") | {"num_hidden_layers": 3}
+    (tmp_path / "Tiny-Latent").mkdir()
+    (tmp_path / "Tiny-Latent" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = 'layers = 0\nseq_lens = [8]\nblock_sizes = [4]\nlayouts = ["layer_split"]\nmethods = ["memcpy_loop"]\n'
+    out = tmp_path / "out.json"
+    chosen = (f"--sweep={written(tmp_path, text)}", f"--model={tmp_path / 'Tiny-Latent' / 'config.json'}")
+    done = bench("bench/bench_swap.py", "bench/bench_recompute.py", *chosen, f"--benchmark-json={out}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = json.loads(out.read_text(encoding="utf-8"))
+    rows = [entry["extra_info"] for entry in output["benchmarks"]]
+    assert {row["case"]["model"] for row in rows} == {"Tiny-Latent"}
+    assert {(row["work"]["descriptors"], row["work"]["fragment_bytes"]) for row in rows} == {(2 * 3, 4 * 576 * 2)}
+    reasons = {entry["reason"] for entry in output["skipped"]}
+    assert reasons == {"Tiny-Latent: latent attention (MLA); its KV cache can only be swapped"}
