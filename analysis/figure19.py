@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -39,13 +39,17 @@ class Selection:
 
 @dataclass(frozen=True)
 class Point:
-    """One block size (tokens): seconds of wall clock, None where a direction was not measured."""
+    """One block size (tokens): seconds of wall clock, None where a direction was not measured.
+
+    `origins` says by series where a number comes from, if it is not the panel's `origin`.
+    """
 
     block_size: int
     recompute: Estimate
     swap_in: Estimate | None
     swap_out: Estimate | None
     suspect: frozenset[str] = frozenset()
+    origins: dict[str, str] = field(default_factory=dict)
 
     @property
     def swap_in_out(self) -> Estimate | None:
@@ -62,7 +66,8 @@ class Point:
 class Panel:
     """One machine, model and way of swapping; `points` in order of block size.
 
-    `scaled` names the series ("swap", "recompute") that timed fewer layers; `suspect` holds the reasons by series.
+    `scaled` names the series ("swap", "recompute") that timed fewer layers; `suspect` holds the reasons by series;
+    `notes` are further lines of the title, e.g. the sources of published numbers.
     """
 
     machine: str
@@ -79,6 +84,7 @@ class Panel:
     points: tuple[Point, ...]
     scaled: dict[str, str]
     suspect: dict[str, tuple[str, ...]]
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -92,6 +98,10 @@ class Panel:
         for series, text in self.scaled.items():
             by_text.setdefault(text, []).append(series)
         return [f"{' and '.join(series)}: {text}" for text, series in by_text.items()]
+
+    def origin_of(self, point: Point, series: str) -> str:
+        """Where a number comes from: "measured", "published" or "modelled"."""
+        return point.origins.get(series, self.origin)
 
     @property
     def pairs(self) -> list[tuple[int, Estimate]]:
@@ -182,8 +192,8 @@ def _point(swaps: pd.DataFrame, recomputes: pd.DataFrame, recompute: Estimate) -
     suspect = {name for name, group in {**rows, "recompute": recomputes}.items() if _reasons(group)}
     if suspect & rows.keys():
         suspect.add("swap_in_out")
-    times = {d: None if group.empty else _estimate(group) for d, group in rows.items()}
-    return Point(int(swaps["block_size"].iloc[0]), recompute, suspect=frozenset(suspect), **times)
+    swap_in, swap_out = (None if rows[d].empty else _estimate(rows[d]) for d in ("swap_in", "swap_out"))
+    return Point(int(swaps["block_size"].iloc[0]), recompute, swap_in, swap_out, frozenset(suspect))
 
 
 def _estimate(rows: pd.DataFrame) -> Estimate:

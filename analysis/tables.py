@@ -17,6 +17,7 @@ from analysis.paper import Reading, crossings, readings, verdict
 
 MS = 1e3
 CPU_WARNING = "CPU, NOT A GPU FIGURE"
+MODELLED = "modelled"
 COLUMNS = ("swap_out", "swap_in", "swap_in_out", "recompute")
 
 
@@ -24,6 +25,7 @@ def figure19_table(panel: Panel) -> RenderableType:
     """Table, crossing and readings of one panel; fits 100 columns."""
     warning = [Text(f"*** {CPU_WARNING} ***", style="bold red")] if panel.backend == "cpu" else []
     notes = [Text(line) for line in panel.scaled_lines]
+    notes += [Text(line) for line in panel.notes]
     notes += [Text(f"* suspect, {series}: {reason}") for series, reasons in panel.suspect.items() for reason in reasons]
     crossing = Text(f"Crossing of recompute and swap in+out: {verdict(panel)}")
     return Group(*warning, _heading(panel), _times(panel), *notes, crossing, _readings(readings(panel)), *warning)
@@ -36,17 +38,26 @@ def _heading(panel: Panel) -> Text:
 
 
 def _times(panel: Panel) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD, caption="median of the wall clock, below it its 95 % interval", caption_justify="left"
-    )
+    measured = "median of the wall clock, below it its 95 % interval"
+    caption = measured if panel.origin == "measured" else f"~ {MODELLED}" if _modelled(panel) else None
+    table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
     table.add_column("block\nsize", justify="right", no_wrap=True)
     for name in COLUMNS:
         table.add_column(f"{SERIES[name].lower()}\nms", justify="right", overflow="fold")
     table.add_column("recompute /\nswap in+out", justify="right", overflow="fold")
     for point in panel.points:
-        cells = [_cell(getattr(point, name), MS, name in point.suspect) for name in COLUMNS]
+        cells = [_marked(panel, point, name) for name in COLUMNS]
         table.add_row(str(point.block_size), *cells, _cell(point.ratio, 1, False))
     return table
+
+
+def _marked(panel: Panel, point: Point, name: str) -> str:
+    cell = _cell(getattr(point, name), MS, name in point.suspect)
+    return f"~{cell}" if panel.origin_of(point, name) == MODELLED and cell != "-" else cell
+
+
+def _modelled(panel: Panel) -> bool:
+    return any(panel.origin_of(point, name) == MODELLED for point in panel.points for name in COLUMNS)
 
 
 def _cell(estimate: Estimate | None, unit: float, suspect: bool) -> str:
@@ -67,7 +78,7 @@ def _readings(lines: Sequence[Reading]) -> RenderableType:
     for name in ("reading", "recompute", "largest recompute /\nswap in+out", "at block\nsize", "limit", "here"):
         table.add_column(name, overflow="fold")
     for line in lines:
-        recompute = "as measured" if line.factor == 1 else f"x {line.factor} (authors' plot)"
+        recompute = "as it is" if line.factor == 1 else f"x {line.factor} (authors' plot)"
         answer = ("holds" if line.holds else "does not hold") + ("" if line.clear else "\n(interval spans it)")
         table.add_row(
             line.name, recompute, _cell(line.largest, 1, False), str(line.block_size), f"{line.limit}", answer
@@ -95,17 +106,20 @@ def figure19_values(panel: Panel) -> dict[str, Any]:
         "gpu_figure": panel.backend != "cpu",
         "scaled": panel.scaled,
         "suspect": {series: list(reasons) for series, reasons in panel.suspect.items()},
-        "points": [_point_values(point) for point in panel.points],
+        "notes": list(panel.notes),
+        "points": [_point_values(panel, point) for point in panel.points],
         "crossings": [asdict(c) for c in crossings([(size, ratio.value) for size, ratio in panel.pairs])],
         "verdict": verdict(panel),
         "readings": [_reading_values(line) for line in readings(panel)],
     }
 
 
-def _point_values(point: Point) -> dict[str, Any]:
+def _point_values(panel: Panel, point: Point) -> dict[str, Any]:
     times = {f"{name}_ms": _estimate_values(getattr(point, name), MS) for name in COLUMNS}
     ratio = _estimate_values(point.ratio, 1)
-    return {"block_size": point.block_size, **times, "recompute_to_swap": ratio, "suspect": sorted(point.suspect)}
+    origins = {name: panel.origin_of(point, name) for name in COLUMNS}
+    known = {"recompute_to_swap": ratio, "suspect": sorted(point.suspect), "origins": origins}
+    return {"block_size": point.block_size, **times, **known}
 
 
 def _reading_values(line: Reading) -> dict[str, Any]:

@@ -48,6 +48,24 @@ def case(model: str = "opt-13b", layers: int = 0, seq_len: int = 256, **fields: 
     return {"recovery": "recompute", **axes, "model": model, "dtype": "float16", **sizes, **fields}
 
 
+def copy_case(
+    direction: str = "swap_in", method: str = "memcpy_loop", fragment_bytes: int = 4096, **fields: Any
+) -> dict[str, Any]:
+    """A copy of 512 fragments of no model, as `bench_copy.py` names it; a ceiling has no placement."""
+    of_model = ("model", "dtype", "layers_timed", "layers_model", "seq_len", "batch", "layout", "block_size", "repeat")
+    placement = None if method == "contiguous" else "packed"
+    how = {"recovery": "copy", "direction": direction, "method": method, "placement": placement}
+    return dict.fromkeys(of_model) | how | {"fragment_bytes": fragment_bytes, "fragments": 512} | fields
+
+
+def copy_row(case: dict[str, Any], wall_s: Iterable[float], order: int) -> dict[str, Any]:
+    """Its row: bytes and descriptors of both directions where both are copied."""
+    count = case["fragments"] * (2 if case["direction"] == "both" else 1)
+    work = {"bytes": count * case["fragment_bytes"], "descriptors": count, "fragment_bytes": case["fragment_bytes"]}
+    work |= {"descriptors_merged": 1 if case["method"] == "contiguous" else count, "flops": None}
+    return row(dict(case), wall_s, order, work=work, detail={"ceiling_gbps": None if case["repeat"] else 20.0})
+
+
 def row(
     case: dict[str, Any], wall_s: Iterable[float], order: int = 0, session: str = "s1", **info: Any
 ) -> dict[str, Any]:

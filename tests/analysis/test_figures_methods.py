@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from analysis.__main__ import app
 from analysis.contract import NothingToDraw
 from analysis.figures_methods import best_methods, draw_best_methods
+from tests.analysis.synthetic import copy_case, copy_row, document, write
 
 RATES = {"memcpy_loop": 3.5e-6, "memcpy_batch": 0.5e-6, "direct_kernel": 0.2e-6}
 
@@ -60,3 +64,12 @@ def test_a_cpu_is_left_out_beside_a_gpu_and_marked_alone() -> None:
 def test_no_copies_is_said() -> None:
     with pytest.raises(NothingToDraw, match=r"pytest bench/bench_copy\.py"):
         best_methods(grid().assign(recovery="swap"))
+
+
+def test_the_command_draws_and_tells(tmp_path: Path) -> None:
+    cases = [copy_case(way, method) for way in ("swap_in", "swap_out") for method in ("memcpy_loop", "direct_kernel")]
+    content = document([copy_row(case, [0.001, 0.002], order) for order, case in enumerate(cases)])
+    result = CliRunner().invoke(app, ["methods", str(write(tmp_path, content)), "--out", f"{tmp_path}/"])
+    assert result.exit_code == 0, result.output
+    assert {found.name for found in tmp_path.glob("*.png")} == {"rates.png", "methods.png"}
+    assert "The fastest method (measured)" in result.output
