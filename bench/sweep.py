@@ -93,7 +93,7 @@ def load(sweep: str, overrides: Mapping[str, Any] | None = None) -> Sweep:
     flat = defaults | {key: value for key, value in given.items() if not isinstance(value, dict)}
     tables = {}
     for table in TABLES:
-        own = defaults.get(table, {}) if table in _OWN else {}
+        own = {key: defaults[table][key] for key in _OWN.get(table, {})}
         values = flat | own | given.get(table, {}) | dict(overrides or {})
         checks = _CHECKS | _OWN.get(table, {})
         tables[table] = Axes(**{key: check(key, values[key]) for key, check in checks.items()})

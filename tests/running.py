@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -30,3 +31,31 @@ def bench(*arguments: str, standin: bool = False, **environment: str) -> subproc
     """`pytest bench/` with the tiny model known."""
     options = ("-m", "pytest", "-p", "tests.tiny_model", "-p", "no:cacheprovider")
     return run(*options, *(arguments or ("bench/",)), standin=standin, **environment)
+
+
+EACH = """
+import contextlib, io, json, sys
+import pytest
+finished = []
+for arguments in json.load(sys.stdin):
+    terminal = io.StringIO()
+    with contextlib.redirect_stdout(terminal), contextlib.redirect_stderr(terminal):
+        code = int(pytest.main(["-p", "tests.tiny_model", "-p", "no:cacheprovider", *arguments]))
+    finished.append([code, terminal.getvalue()])
+print("\\n" + json.dumps(finished))
+"""
+
+
+def each_run(*runs: list[str], **environment: str) -> list[tuple[int, str]]:
+    """Exit code and terminal of several runs of `pytest`, in turn, in one process that imports torch once."""
+    done = subprocess.run(
+        [sys.executable, "-c", EACH],
+        cwd=ROOT,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)} | environment,
+        input=json.dumps(runs),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return [(code, terminal) for code, terminal in json.loads(done.stdout.splitlines()[-1])]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from tests.running import ROOT, bench, run
+from tests.running import ROOT, bench, each_run, run
 from tests.tiny_model import SWEEP
 
 
@@ -88,68 +89,81 @@ def test_each_case_prints_one_line(finished: tuple[str, dict[str, Any]]) -> None
     assert f"{len(lines)} cases in" in finished[0]
 
 
+NEVER_FITS = 'model = "llama-3-70b"\nseq_lens = [100000000]\nblock_sizes = [16]\n'
+CANNOT_COMPUTE = SWEEP.replace("[32, 64]", "[32]").replace("float32", "float8_e4m3fn")
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, Path]]:
+    """Exit code, terminal and would-be JSON of runs that are refused, or that measure little."""
+    folder = tmp_path_factory.mktemp("others")
+    (folder / "file").write_text("")
+    (folder / "fake_xdist.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--dist', default='no')\n"
+    )
+    sweeps = {"never": NEVER_FITS, "cannot": CANNOT_COMPUTE, "tiny": SWEEP}
+    for name, text in sweeps.items():
+        (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+    runs = {
+        "model": ["bench/", "--model=gpt-5"],
+        "device": ["bench/", "--device=cuda"],
+        "never": ["bench/", f"--sweep={folder / 'never.toml'}"],
+        "cannot": ["bench/bench_recompute.py", f"--sweep={folder / 'cannot.toml'}"],
+        "file/folder": ["bench/"],
+        "xdist": ["bench/", "-p", "fake_xdist", "--dist=load"],
+        "disabled": [
+            "bench/bench_swap.py",
+            f"--sweep={folder / 'tiny.toml'}",
+            "--benchmark-disable",
+            "-k",
+            "contiguous",
+        ],
+    }
+    paths = {name: folder / name / "out.json" for name in runs}
+    commands = [[*arguments, f"--benchmark-json={paths[name]}"] for name, arguments in runs.items()]
+    finished = each_run(*commands, PYTHONPATH=f"{ROOT}{os.pathsep}{folder}")
+    return {name: (*done, paths[name]) for name, done in zip(runs, finished, strict=True)}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "message"),
     [
-        (["--model=gpt-5"], "ERROR: model: unknown model 'gpt-5'; known: llama-3-8b"),
-        (["--device=cuda"], "finds no usable GPU or driver"),
+        ("model", "ERROR: model: unknown model 'gpt-5'; known: llama-3-8b"),
+        ("device", "finds no usable GPU or driver"),
+        ("never", "are 32,768,000,000,000 bytes of KV cache; the device has"),
+        ("file/folder", "cannot be written"),
+        ("xdist", "benchmarks do not run under pytest-xdist"),
     ],
 )
-def test_bad_input_is_one_line_and_no_file(tmp_path: Path, arguments: list[str], message: str) -> None:
-    path = tmp_path / "out.json"
-    done = bench("bench/", *arguments, f"--benchmark-json={path}")
-    assert done.returncode == 4
-    assert message in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+def test_bad_input_is_one_line_and_no_file(others: dict[str, tuple[int, str, Path]], name: str, message: str) -> None:
+    code, terminal, path = others[name]
+    assert code == 4
+    assert sum(message in line for line in terminal.splitlines()) == 1
+    assert "Traceback" not in terminal
     assert not path.exists()
 
 
-def test_a_length_that_can_never_fit_is_refused(tmp_path: Path) -> None:
-    text = 'model = "llama-3-70b"\nseq_lens = [100000000]\nblock_sizes = [16]\n'
-    done = bench("bench/", f"--sweep={sweep_file(tmp_path, text)}", f"--benchmark-json={tmp_path / 'out.json'}")
-    assert done.returncode == 4
-    assert "are 32,768,000,000,000 bytes of KV cache; the device has" in done.stderr
-    assert not (tmp_path / "out.json").exists()
-
-
-def test_cases_that_cannot_run_are_kept_with_their_reason(tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    text = SWEEP.replace("[32, 64]", "[256]").replace("float32", "float8_e4m3fn")
-    done = bench("bench/bench_recompute.py", f"--sweep={sweep_file(tmp_path, text)}", f"--benchmark-json={path}")
-    assert done.returncode == 0
+def test_cases_that_cannot_run_are_kept_with_their_reason(others: dict[str, tuple[int, str, Path]]) -> None:
+    code, terminal, path = others["cannot"]
+    assert code == 0
     output = json.loads(path.read_text(encoding="utf-8"))
     assert output["benchmarks"] == []
     assert [entry["reason"] for entry in output["skipped"]] == [
         "no model computes in float8_e4m3fn; its KV cache can only be swapped"
     ]
-    assert "SKIPPED: no model computes in float8_e4m3fn" in done.stdout
+    assert "SKIPPED: no model computes in float8_e4m3fn" in terminal
 
 
-def test_a_result_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    done = bench("bench/", f"--benchmark-json={tmp_path / 'file' / 'out.json'}")
-    assert done.returncode == 4
-    assert "cannot be written" in done.stderr
-
-
-def test_xdist_is_refused(tmp_path: Path) -> None:
-    """xdist itself is not needed for its option to be refused."""
-    plugin = tmp_path / "fake_xdist.py"
-    plugin.write_text("def pytest_addoption(parser):\n    parser.addoption('--dist', default='no')\n")
-    done = bench("bench/", "-p", "fake_xdist", "--dist=load", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 4
-    assert "benchmarks do not run under pytest-xdist" in done.stderr
+def test_disabled_benchmarks_run_each_case_once(others: dict[str, tuple[int, str, Path]]) -> None:
+    code, terminal, path = others["disabled"]
+    assert code == 0
+    assert "4 passed" in terminal
+    assert not path.exists()
 
 
 def test_collecting_needs_no_triton_and_no_driver(tmp_path: Path) -> None:
     """A stub that refuses to be imported stands for an absent Triton."""
     (tmp_path / "triton.py").write_text("raise ImportError('no triton here')\n")
-    done = run("-m", "pytest", "--collect-only", "-q", "bench/", "tests/", PYTHONPATH=str(tmp_path))
+    done = run("-m", "pytest", "--collect-only", "-q", "bench/", "tests/gpu", "tests/bench", "tests/kernels/test_triton_copy.py", PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "bench_recompute[recompute/" in done.stdout
-
-
-def test_disabled_benchmarks_run_each_case_once(tmp_path: Path) -> None:
-    done = bench("bench/bench_swap.py", f"--sweep={sweep_file(tmp_path)}", "--benchmark-disable", "-k", "contiguous")
-    assert done.returncode == 0, done.stdout
-    assert "4 passed" in done.stdout

@@ -40,6 +40,13 @@ def test_what_is_left_out_comes_from_quick(tmp_path: Path) -> None:
     assert mine.tables["swap"].block_sizes == quick.tables["swap"].block_sizes
 
 
+def test_tables_of_quick_override_nothing_of_a_users_file(tmp_path: Path) -> None:
+    mine = sweep.load(written(tmp_path, 'methods = ["torch_copy"]\nplacements = ["runs-2"]\nseq_lens = [7]\n'))
+    for axes in mine.tables.values():
+        assert (axes.methods, axes.placements, axes.seq_lens) == (("torch_copy",), ("runs-2",), (7,))
+    assert mine.tables["copy"].fragment_bytes == sweep.load("quick").tables["copy"].fragment_bytes
+
+
 def test_precedence_is_command_line_table_file(tmp_path: Path) -> None:
     text = "layers = 4\n[recompute]\nlayers = 2\n"
     path = written(tmp_path, text)
