@@ -53,9 +53,8 @@ def both_ways(case: Case, placed: Placed, device: Device) -> tuple[list[Transfer
 
     def issue() -> None:
         beside.follow(device)
+        beside.enqueue(back.issue)  # first, since on a CPU what is issued here is done when it returns
         out.issue()
-        with beside.on_stream():
-            back.issue()
         device.follow(beside)
 
     return [out, back], issue

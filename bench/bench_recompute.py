@@ -75,6 +75,8 @@ def describe(prefill: Prefill, case: Case) -> dict[str, object]:
         "attention_backend": prefill.attention,
         "compiled": prefill.pointwise.compiled,
         "not_compiled_because": prefill.pointwise.refusal,
+        "kv_writer": prefill.kv_writer.name,
+        "no_kv_kernel_because": prefill.kv_writer.refusal,
         "inside": list(TIMED_PART),
         "outside_layers_s": best_seconds(prefill.outside_layers, prefill.device) if case.is_partial else None,
         "kv_layout": case.geometry.layout,

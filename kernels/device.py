@@ -2,17 +2,17 @@
 
 A `Device` owns one stream that everything timed runs on. On CUDA it is a side stream: the legacy default stream
 refuses `cuMemcpyBatchAsync`, and events of one stream say nothing about work on another. On the CPU work runs at once,
-in the calling thread, and a mark is a clock reading.
+in the calling thread, and a mark is a clock reading; only what is enqueued on a sibling runs beside, in a thread of its
+own.
 """
 
 from __future__ import annotations
 
 import os
-import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -67,9 +67,17 @@ class Device(Protocol):
     backend: Backend
     torch_device: torch.device
     stream_handle: int
+    runs_at_once: bool
+    """What is issued here is done when issuing returns: what shall run beside it must be enqueued before it."""
 
     def on_stream(self) -> Any:
         """Context manager: torch work inside goes to the device's own stream."""
+
+    def enqueue(self, issue: Callable[[], object]) -> None:
+        """Call `issue` so that its work goes to the device's own stream, behind all that it holds.
+
+        Copies alone may be enqueued on a CPU's sibling: its thread has none of the caller's torch modes.
+        """
 
     def mark(self) -> Mark:
         """A new mark on the device's stream."""
@@ -102,59 +110,6 @@ class Device(Protocol):
         """Name and limits of the GPU as torch knows them; None on a CPU."""
 
 
-@dataclass
-class _CpuMark:
-    seconds: float = 0.0
-
-    def record(self) -> None:
-        self.seconds = time.perf_counter()
-
-    def wait(self) -> None:
-        """Work on the CPU is done by the time the mark is placed."""
-
-    def seconds_since(self, earlier: _CpuMark) -> float:
-        return self.seconds - earlier.seconds
-
-
-@dataclass
-class _CpuDevice:
-    backend: Backend = "cpu"
-    torch_device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    stream_handle: int = 0
-
-    @contextmanager
-    def on_stream(self) -> Iterator[None]:
-        yield
-
-    def mark(self) -> Mark:
-        return _CpuMark()
-
-    def wait(self) -> None:
-        """Nothing is ever pending."""
-
-    def sibling(self) -> Device:
-        return _CpuDevice()
-
-    def follow(self, other: _CpuDevice) -> None:
-        """Work on the CPU is done by the time it is followed."""
-
-    def free_bytes(self) -> tuple[int, int]:
-        free = host_free_bytes()
-        return free, free
-
-    def empty(self, nbytes: int) -> torch.Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8)
-
-    def host_memory(self, nbytes: int) -> HostMemory:
-        return HostMemory(torch.zeros(nbytes, dtype=torch.uint8), "none")
-
-    def allocation_counts(self) -> dict[str, int]:
-        return {}
-
-    def facts(self) -> None:
-        return None
-
-
 class _CudaMark:
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
@@ -172,6 +127,7 @@ class _CudaMark:
 
 class _CudaDevice:
     backend: Backend = "cuda"
+    runs_at_once = False
 
     def __init__(self, name: str) -> None:
         self.torch_device = torch.device(name if ":" in name else f"cuda:{torch.cuda.current_device()}")
@@ -185,6 +141,10 @@ class _CudaDevice:
     def on_stream(self) -> Iterator[None]:
         with torch.cuda.stream(self.stream):
             yield
+
+    def enqueue(self, issue: Callable[[], object]) -> None:
+        with self.on_stream():
+            issue()
 
     def mark(self) -> Mark:
         return _CudaMark(self.stream)
@@ -257,7 +217,9 @@ def open_device(name: str = "auto") -> Device:
         If the name is none of these, or CUDA was asked for and torch finds none, with torch's reason.
     """
     if default_backend(name) == "cpu":
-        return _CpuDevice()
+        from kernels.cpu_device import CpuDevice
+
+        return CpuDevice()
     name = "cuda" if name == "auto" else name
     index = name.partition(":")[2]
     if not torch.cuda.is_available():

@@ -1,25 +1,28 @@
 """Prefill of a decoder stack that writes K and V into a pool's blocks: the recompute side of the comparison.
 
 Linear layers run on all tokens packed together, attention per sequence, the LM head on last tokens only, as a serving
-engine's prefill does. What one model has and another has not follows from its `ModelShape`.
+engine's prefill does. What one model has and another has not follows from its `ModelShape`. Tokens that the blocks
+hold already (`Sequences.cached`: a cached prefix) are attended to and not computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch.nn.functional import embedding, linear, relu_
 
-from kernels.attention import REPEATED_KV, attend, pinned, usable_attention
+from kernels.attention import attend_packed, pinned, usable_attention, with_tables
 from kernels.device import Device
+from kernels.forward import Forward, check_pool, prepare_forward
+from kernels.kv_writer import KV, KvWriter
 from kernels.paged_kv import Pool
-from kernels.pointwise import Pointwise, compiled_pointwise, norm, rotary_tables
-from kernels.sequences import Run, Sequences, check_sequences, runs, slots
-from kernels.weights import Affine, LayerWeights, Weights
+from kernels.pointwise import Pointwise
+from kernels.sequences import Run, Sequences, check_sequences
+from kernels.weights import Weights
+
+__all__ = ["TIMED_PART", "Prefill", "check_pool", "prepare"]
 
 # What the clocks see between the start and the end of `Prefill.issue`, in order. Sampling a token is not in it.
 TIMED_PART = (
@@ -44,33 +47,35 @@ class Prefill:
     ----------
     attention : str
         The attention backend that runs, and no other.
-    pointwise : Pointwise
-        Whether the pieces between matrix products are compiled, and if not, why.
-    token_ids : torch.Tensor
-        int64, (tokens,).
-    positions : torch.Tensor
-        int64, (tokens,): each token's place in its sequence.
-    rotary : tuple of torch.Tensor
-        Cosines and sines of these places; empty tensors where positions are learned.
-    slot : tuple of torch.Tensor
-        Block and offset in the block of each token, int64, (tokens,).
-    last : torch.Tensor
-        int64, (batch,): the packed index of each sequence's last token.
-    kv : tuple
-        For each layer the views of the pool that K and V are written to.
+    parts : tuple
+        Runs of sequences that are alike, each with the blocks of its sequences where it has cached tokens.
+    forward : Forward
+        The pass itself.
     """
 
-    device: Device
-    weights: Weights
     attention: str
-    pointwise: Pointwise
-    runs: tuple[Run, ...]
-    token_ids: torch.Tensor
-    positions: torch.Tensor
-    rotary: tuple[torch.Tensor, torch.Tensor]
-    slot: tuple[torch.Tensor, torch.Tensor]
-    last: torch.Tensor
-    kv: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+    parts: tuple[tuple[Run, torch.Tensor | None], ...]
+    forward: Forward
+
+    @property
+    def device(self) -> Device:
+        """Where it runs."""
+        return self.forward.device
+
+    @property
+    def weights(self) -> Weights:
+        """The model."""
+        return self.forward.weights
+
+    @property
+    def pointwise(self) -> Pointwise:
+        """Whether the pieces between matrix products are compiled, and if not, why."""
+        return self.forward.pointwise
+
+    @property
+    def kv_writer(self) -> KvWriter:
+        """What writes K and V into the blocks."""
+        return self.forward.kv_writer
 
     def issue(self) -> torch.Tensor:
         """Enqueue the prefill on the device's stream.
@@ -81,12 +86,12 @@ class Prefill:
             Logits of each sequence's last token, (batch, vocab); there once the device is done.
         """
         with self._running():
-            x = self._embed()
-            delta: torch.Tensor | None = None  # what the residual stream still lacks; the next norm adds it
-            for layer, kv in zip(self.weights.layers, self.kv, strict=True):
-                delta = self._attention(layer, kv, self._norm(x, delta, layer.attention_norm))
-                delta = self._mlp(layer, self._norm(x, delta, layer.mlp_norm))
-            return self._logits(x, delta)
+            return self.forward.run(self._attend)
+
+    def fill(self) -> None:
+        """Enqueue the layers alone: K and V land in their blocks, final norm and LM head are left out."""
+        with self._running():
+            self.forward.fill(self._attend)
 
     def outside_layers(self) -> torch.Tensor:
         """Enqueue what a prefill does once, however many layers it has: embedding, final norm and LM head.
@@ -95,46 +100,15 @@ class Prefill:
         logits mean nothing.
         """
         with self._running():
-            return self._logits(self._embed(), None)
+            return self.forward.outside_layers()
 
     @contextmanager
     def _running(self) -> Iterator[None]:
         with self.device.on_stream(), torch.inference_mode(), pinned(self.attention):
             yield
 
-    def _embed(self) -> torch.Tensor:
-        x = embedding(self.token_ids, self.weights.embedding)
-        if self.weights.positions is not None:
-            x += embedding(self.positions, self.weights.positions)
-        return x
-
-    def _norm(self, x: torch.Tensor, delta: torch.Tensor | None, by: Affine) -> torch.Tensor:
-        eps = self.weights.shape.norm_eps
-        if delta is None:
-            return norm(x, by.weight, by.bias, eps)
-        return self.pointwise.add_norm(x, delta, by.weight, by.bias, eps)
-
-    def _attention(self, layer: LayerWeights, kv: tuple[torch.Tensor, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        shape = self.weights.shape
-        qk_heads = shape.heads + shape.kv_heads
-        qkv = linear(x, layer.qkv.weight, layer.qkv.bias).view(len(x), -1, shape.head_dim)
-        qk, v = qkv[:, :qk_heads], qkv[:, qk_heads:]
-        if shape.positions == "rotary":
-            qk = self.pointwise.rotate(qk, *self.rotary, layer.qk_norm, shape.norm_eps)
-        q, k = qk[:, : shape.heads], qk[:, shape.heads :]
-        for cache, new in zip(kv, (k, v), strict=True):
-            cache.index_put_(self.slot, new)
-        seen = attend(q, k, v, self.runs, repeat_kv=self.attention.endswith(REPEATED_KV))
-        return linear(seen, layer.out.weight, layer.out.bias)
-
-    def _mlp(self, layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
-        up = linear(x, layer.up.weight, layer.up.bias)
-        inner = self.pointwise.gate(up) if self.weights.shape.mlp == "gated" else relu_(up)
-        return linear(inner, layer.down.weight, layer.down.bias)
-
-    def _logits(self, x: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
-        x = x[self.last] if delta is None else x[self.last] + delta[self.last]
-        return linear(self._norm(x, None, self.weights.final_norm), self.weights.head)
+    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv: KV) -> torch.Tensor:
+        return attend_packed(q, k, v, kv, self.parts, self.attention)
 
 
 def prepare(
@@ -144,6 +118,7 @@ def prepare(
     sequences: Sequences,
     attention: str | None = None,
     compile: bool = False,
+    ended: Sequence[bool] | None = None,
 ) -> Prefill:
     """Everything of a prefill that is not timed: checks, slots, positions, rotary tables, compilation.
 
@@ -156,60 +131,18 @@ def prepare(
     compile : bool
         Fuse the pieces between matrix products with `torch.compile`. Where that fails they stay eager and
         `Prefill.pointwise.refusal` says why.
+    ended : sequence of bool, optional
+        For each sequence whether `issue` is to give its logits; by default of every one.
 
     Raises
     ------
     ValueError
         If pool, weights and sequences do not fit together, or `attention` is unknown.
     """
-    shape, dtype, tokens = weights.shape, weights.dtype, sequences.token_ids.numel()
     check_pool(device, weights, pool)
-    check_sequences(sequences, shape, pool)
-    name = attention or usable_attention(device, shape, dtype, max(sequences.lengths))[0]
-    with pinned(name), device.on_stream(), torch.inference_mode():
-        at = slots(sequences, pool.geometry.block_size)
-        positions = torch.from_numpy(at.positions)
-        width = shape.head_dim if shape.positions == "rotary" else 0
-        cos, sin = rotary_tables(positions, width, shape.rope_theta, weights.embedding.dtype)
-        prefill = Prefill(
-            device=device,
-            weights=weights,
-            attention=name,
-            pointwise=compiled_pointwise(shape, dtype, device, tokens) if compile else Pointwise(),
-            runs=runs(sequences.lengths),
-            token_ids=sequences.token_ids.to(device.torch_device),
-            positions=positions.to(device.torch_device),
-            rotary=(cos.to(device.torch_device), sin.to(device.torch_device)),
-            slot=(
-                torch.from_numpy(at.blocks).to(device.torch_device),
-                torch.from_numpy(at.offsets).to(device.torch_device),
-            ),
-            last=torch.from_numpy(np.cumsum(sequences.lengths) - 1).to(device.torch_device),
-            kv=tuple(pool.kv(layer) for layer in range(shape.layers)),
-        )
-    device.wait()
-    return prefill
-
-
-def check_pool(device: Device, weights: Weights, pool: Pool) -> None:
-    """Refuse a pool that the prefill of `weights` cannot write to.
-
-    Raises
-    ------
-    ValueError
-        Naming what differs: memory, device, element type, layers, or the size of a token's K.
-    """
-    shape, held = weights.shape, pool.geometry.shape
-    sides: list[tuple[str, object, object]] = [
-        ("memory", pool.memory, "device"),
-        ("device", str(pool.arena.device), str(device.torch_device)),
-        ("dtype", pool.geometry.dtype, weights.dtype),
-        ("layers", held.layers, len(weights.layers)),
-        ("kv_heads", held.kv_heads, shape.kv_heads),
-        ("head_dim", held.head_dim, shape.head_dim),
-        ("weights' device", str(weights.embedding.device), str(device.torch_device)),
-        ("layers of the weights", len(weights.layers), shape.layers),
-    ]
-    for what, has, expected in sides:
-        if has != expected:
-            raise ValueError(f"cannot prefill {shape.name} into this pool: {what} is {has}; {expected} is expected")
+    check_sequences(sequences, weights.shape, pool)
+    longest, cached = max(sequences.lengths), max(sequences.cached)
+    name = attention or usable_attention(device, weights.shape, weights.dtype, longest, cached)[0]
+    with pinned(name):  # refuses an unknown name
+        forward = prepare_forward(device, weights, pool, sequences, compile, ended)
+    return Prefill(name, with_tables(sequences, pool.geometry.block_size, device.torch_device), forward)

@@ -164,6 +164,16 @@ def test_disabled_benchmarks_run_each_case_once(others: dict[str, tuple[int, str
 def test_collecting_needs_no_triton_and_no_driver(tmp_path: Path) -> None:
     """A stub that refuses to be imported stands for an absent Triton."""
     (tmp_path / "triton.py").write_text("raise ImportError('no triton here')\n")
-    done = run("-m", "pytest", "--collect-only", "-q", "bench/", "tests/gpu", "tests/bench", "tests/kernels/test_triton_copy.py", PYTHONPATH=str(tmp_path))
+    done = run(
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "bench/",
+        "tests/gpu",
+        "tests/bench",
+        "tests/kernels/test_triton_copy.py",
+        PYTHONPATH=str(tmp_path),
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "bench_recompute[recompute/" in done.stdout
