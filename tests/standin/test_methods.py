@@ -11,7 +11,10 @@ import pytest
 from kernels.copy_methods import METHODS
 from tests.running import STANDIN, run
 
-pytestmark = pytest.mark.skipif(not STANDIN.is_file(), reason="no stand-in GPU beside this checkout")
+pytestmark = [
+    pytest.mark.standin,
+    pytest.mark.skipif(not STANDIN.is_file(), reason="no stand-in GPU beside this checkout"),
+]
 BATCH = {"memcpy_batch", "memcpy_batch_overlap"}
 Case = dict[str, Any]
 

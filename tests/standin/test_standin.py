@@ -16,7 +16,10 @@ import pytest
 from tests.running import ROOT, STANDIN, bench
 from tests.tiny_model import SWEEP
 
-pytestmark = pytest.mark.skipif(not STANDIN.is_file(), reason="no stand-in GPU beside this checkout")
+pytestmark = [
+    pytest.mark.standin,
+    pytest.mark.skipif(not STANDIN.is_file(), reason="no stand-in GPU beside this checkout"),
+]
 PLANTED = """
 model = "llama-3-8b"
 dtype = "bfloat16"
