@@ -29,7 +29,7 @@ from analysis.load import COLUMNS
 from analysis.measured import seconds
 from analysis.published_hosts import DIRECTIONS, MODELLED, MORE_SITES, PUBLISHED, SITES, Host, hosts
 from analysis.scaling import to_full_model
-from kernels.shapes import Layout, ModelShape, find
+from kernels.shapes import SHAPES, Layout, ModelShape, find
 
 MODEL = "llama-3-8b"
 BLOCK_SIZE = 16  # tokens: vLLM's default
@@ -58,7 +58,7 @@ def draw_generations(
     frame: pd.DataFrame | None = None,
     published: pd.DataFrame | None = None,
     *,
-    model: str = MODEL,
+    model: str | None = None,
     block_size: int = BLOCK_SIZE,
     with_cpu: bool = False,
 ) -> Figure:
@@ -71,7 +71,9 @@ def draw_generations(
     published : pandas.DataFrame, optional
         Of `load_published`: a panel for each machine of `published_hosts`; published dashed, modelled dotted. None
         beside a CPU unless asked.
-    model, block_size : str, int
+    model : str, optional
+        By default `MODEL`, or what was timed most where `MODEL` was not timed at all.
+    block_size : int
         What is compared.
     with_cpu : bool
         Draw CPU panels beside GPU ones.
@@ -81,6 +83,7 @@ def draw_generations(
     NothingToDraw
         If there is no published row, and no machine measured a swap or recompute of the model.
     """
+    model = model or default_model(frame)
     shape = find(model)
     rows = None if frame is None else without_cpu(frame, with_cpu)
     cpu_only = rows is not None and not rows.empty and bool((rows["backend"] == "cpu").all()) and not with_cpu
@@ -121,6 +124,13 @@ def _host_panel(host: Host, shape: ModelShape, block_size: int) -> PanelParts:
             time = Estimate(sum(way.seconds for way in ways))
             series.setdefault(layout, []).append(Point(tokens, time, origin))
     return (host.site.title, host.link_text), False, "float16", series
+
+
+def default_model(frame: pd.DataFrame | None) -> str:
+    """`MODEL`, unless `frame` holds rows of other models only: then the one with the most rows."""
+    timed = pd.Series(dtype=object) if frame is None else frame["model"].dropna()
+    known = timed[timed.isin(list(SHAPES))]
+    return MODEL if known.empty or MODEL in set(known) else str(known.mode().iloc[0])
 
 
 def _measured_panels(frame: pd.DataFrame, model: str, block_size: int) -> list[PanelParts]:
