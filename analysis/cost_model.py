@@ -153,6 +153,19 @@ class PrefillFit:
         theta = np.array([self.floor_s, self.fixed_s, self.linear_s, self.quadratic_s])
         return float(prefill_seconds(theta, tokens))
 
+    def for_batch(self, sequences: float) -> PrefillFit:
+        """The fit of `sequences` sequences of as many tokens each: floor and fixed part once, the rest for each."""
+        times = np.array([1.0, 1.0, sequences, sequences])
+        draws = None if self.draws is None else self.draws * times
+        return replace(
+            self,
+            linear_s=self.linear_s * sequences,
+            quadratic_s=self.quadratic_s * sequences,
+            draws=draws,
+            intervals={},
+            origin="modelled",
+        )
+
     def draw_seconds(self, tokens: float) -> Floats | None:
         """`seconds` of each resample; None without draws. BadFit if the fit is refused."""
         _check(self.refusal)

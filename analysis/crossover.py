@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from analysis.crossings import Crossing, Crossover, crossover, crossover_measured
+from analysis.intervals import Estimate
 from analysis.rules import regret_table
 from analysis.setting import Setting
 from kernels.shapes import ModelShape
@@ -22,6 +23,7 @@ __all__ = [
     "break_even_intensity",
     "break_even_link",
     "crossover",
+    "crossover_batch",
     "crossover_block_size",
     "crossover_link",
     "crossover_measured",
@@ -76,6 +78,20 @@ def crossover_preemptions(
     found = crossover(
         lambda k: (setting.swap(tokens, block_size, k, keep), setting.recompute(tokens, k)), "preemptions", 1, high
     )
+    return _noted(found, lambda _: setting.beyond_data(tokens, block_size))
+
+
+def crossover_batch(setting: Setting, tokens: int, block_size: int, high: int = 64) -> Crossover:
+    """Number of sequences of `tokens` tokens each, preempted and brought back together, at which both cost the same.
+
+    A batch shares the floor (one read of the weights) and the fixed part of a prefill, and the fixed part of a swap.
+    """
+
+    def costs(sequences: float) -> tuple[Estimate, Estimate]:
+        together = replace(setting, prefill=setting.prefill.for_batch(sequences))
+        return setting.swap(tokens * sequences, block_size), together.recompute(tokens)
+
+    found = crossover(costs, "sequences", 1, high)
     return _noted(found, lambda _: setting.beyond_data(tokens, block_size))
 
 

@@ -12,19 +12,21 @@ from analysis.basis import Basis
 from analysis.grid import Grid, merged
 from analysis.rules import regret_table
 from analysis.tables import digits
-from analysis.ties import BLOCK, LENGTH, LINK, PREEMPTIONS, Tie
+from analysis.ties import BATCH, BLOCK, LENGTH, LINK, PREEMPTIONS, Tie
 
 TITLES = {
     LENGTH: "Length at which swap and recompute tie, in tokens",
     BLOCK: "Block size at which they tie for a length, in tokens",
     LINK: "Link rate at which they tie for a length, in GB/s a direction",
     PREEMPTIONS: "Number of preemptions of one sequence at which they tie",
+    BATCH: "Number of sequences brought back together at which they tie",
 }
 COLUMNS = {
     LENGTH: ("block", "trip", "answer"),
     BLOCK: ("tokens", "trip", "answer"),
     LINK: ("tokens", "block", "trip", "answer"),
     PREEMPTIONS: ("tokens", "block", "trip", "host copy", "answer"),
+    BATCH: ("tokens", "block", "trip", "answer"),
 }
 READING = "recompute < 20 [18 to 22] < swap: recompute is faster below 20, swap above; 95 % interval in brackets"
 MERGED = ("block", "tokens", "trip", "host copy")  # in this order, where the answer is the same

@@ -11,6 +11,7 @@ from analysis.crossings import Crossing, Curves
 from analysis.crossover import (
     Crossover,
     crossover,
+    crossover_batch,
     crossover_block_size,
     crossover_link,
     crossover_measured,
@@ -23,8 +24,8 @@ from analysis.tables import digits
 
 GB = 1e9
 MOST_PREEMPTIONS = 64
-LENGTH, BLOCK, LINK, PREEMPTIONS = "length", "block size", "link rate", "preemptions"
-QUESTIONS = (LENGTH, BLOCK, LINK, PREEMPTIONS)
+LENGTH, BLOCK, LINK, PREEMPTIONS, BATCH = "length", "block size", "link rate", "preemptions", "batch"
+QUESTIONS = (LENGTH, BLOCK, LINK, PREEMPTIONS, BATCH)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,9 @@ class Tie:
 
 def ties(basis: Basis, trips: tuple[str, ...] = TRIPS) -> list[Tie]:
     """All answers of one basis, question by question."""
-    return [tie for ask in (_lengths, _blocks, _links, _preemptions) for trip in trips for tie in ask(basis, trip)]
+    return [
+        tie for ask in (_lengths, _blocks, _links, _preemptions, _batches) for trip in trips for tie in ask(basis, trip)
+    ]
 
 
 def _lengths(basis: Basis, trip: str) -> Iterator[Tie]:
@@ -108,6 +111,15 @@ def _preemptions(basis: Basis, trip: str) -> Iterator[Tie]:
             for kept in (True, False):
                 found = _preempted(basis, setting, tokens, size, kept)
                 yield _tie(PREEMPTIONS, basis, found, trip, tokens=tokens, block_size=size, kept=kept)
+
+
+def _batches(basis: Basis, trip: str) -> Iterator[Tie]:
+    """With constants only: medians of single sequences say nothing of a batch."""
+    setting = basis.on_trip(trip)
+    for tokens in basis.lengths if setting else ():
+        for size in basis.block_sizes:
+            assert setting is not None
+            yield _tie(BATCH, basis, crossover_batch(setting, tokens, size), trip, tokens=tokens, block_size=size)
 
 
 def _preempted(basis: Basis, setting: Setting | None, tokens: int, size: int, kept: bool) -> Crossover | None:

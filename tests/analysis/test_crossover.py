@@ -14,6 +14,7 @@ from analysis.crossover import (
     break_even_intensity,
     break_even_link,
     crossover,
+    crossover_batch,
     crossover_block_size,
     crossover_link,
     crossover_measured,
@@ -237,3 +238,15 @@ def test_infercept_weighs_memory_by_hand() -> None:
     even = replace(even, swap_in=CopyFit(0, 0, nbytes / 0.4), swap_out=CopyFit(0, 0, nbytes / 0.4))
     assert InferCept(others=500, chunk=1000).choose(even, 1000, 16) == "swap"
     assert InferCept(others=500, chunk=100).choose(even, 1000, 16) == "recompute"
+
+
+def test_a_batch_shares_the_floor_of_the_prefill() -> None:
+    """One sequence of 128 tokens costs the floor, 8 ms, as two do; a swap of 3 ms each ties between them."""
+    prefill = PrefillFit(floor_s=8e-3, fixed_s=0.0, linear_s=15e-6, quadratic_s=0.0)
+    copy = CopyFit(fixed_s=0.0, per_copy_s=0.0, bytes_s=128 * 131072 / 1.5e-3)
+    setting = Setting(L8, "bfloat16", "cross_layer", prefill, copy, copy)
+    found = crossover_batch(setting, 128, 128)
+    (tie,) = found.crossings
+    assert (tie.cheaper_below, tie.cheaper_above) == ("swap", "recompute")
+    assert tie.at == pytest.approx(8 / 3, rel=1e-6)
+    assert prefill.for_batch(8).seconds(128) == pytest.approx(8 * 128 * 15e-6)
