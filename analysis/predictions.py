@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import pandas as pd
+
 from analysis.accuracy import Accuracy
 from analysis.efficiencies import derive
 from analysis.grid import Grid
@@ -129,3 +131,20 @@ def accuracy_grid(summary: Sequence[Accuracy]) -> Grid:
 def accuracy_values(summary: Sequence[Accuracy]) -> list[dict[str, Any]]:
     """The same as plain values."""
     return [asdict(entry) for entry in summary]
+
+
+def cases_grid(compared: pd.DataFrame) -> Grid:
+    """Every case of `analysis.accuracy.compare`: predicted, actual, and the factor between them."""
+    columns = ("predicted", "case", "ms", "actual, ms", "factor", "origin")
+    rows = tuple(
+        (
+            str(case["what"]),
+            str(case["case"]),
+            digits(case["predicted_s"] * 1e3),
+            digits(case["actual_s"] * 1e3),
+            f"{case['factor']:.2f}" + ("*" if case["in_sample"] else ""),
+            str(case["origin"]),
+        )
+        for case in compared.to_dict("records")
+    )
+    return Grid("Every case", columns, rows, ("* helped to derive the efficiencies",), numbers=columns[2:5])

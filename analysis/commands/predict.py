@@ -12,7 +12,7 @@ from kernels import shapes
 from kernels.specs import GpuSpec, all_specs, find
 
 if TYPE_CHECKING:
-    from analysis.accuracy import Accuracy
+    import pandas as pd
 
 
 def predict(
@@ -23,10 +23,14 @@ def predict(
     block_size: BlockSize = [16],  # noqa: B006
     layout: Annotated[str, typer.Option(help="Layout of blocks.")] = "layer_split",
     dtype: Annotated[str, typer.Option(help="Element type of weights and KV cache.")] = "bfloat16",
+    cases: Annotated[
+        bool, typer.Option("--cases", help="Every case that is predicted and known, with its factor.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Seconds from data sheets and published efficiencies; FILES add measured cases to the accuracy table."""
-    from analysis.predictions import accuracy_grid, accuracy_values, grids, predict_all
+    from analysis.accuracy import summary
+    from analysis.predictions import accuracy_grid, accuracy_values, cases_grid, grids, predict_all
 
     with one_line():
         shape = model_shape(model)
@@ -35,13 +39,16 @@ def predict(
             raise NothingToDraw(f"unknown layout {layout!r}; known: {', '.join(shapes.LAYOUTS)}")
         if dtype not in shapes.DTYPE_BYTES:
             raise NothingToDraw(f"unknown dtype {dtype!r}; known: {', '.join(shapes.DTYPE_BYTES)}")
-        summary = _accuracy(files)
+        compared = _compared(files)
         how = next(name for name in shapes.LAYOUTS if name == layout)
         found = predict_all(shape, gpus, sorted(set(seq_len)), sorted(set(block_size)), how, dtype)
     if as_json:
-        print_json({"predictions": [entry.values() for entry in found], "accuracy": accuracy_values(summary)})
+        known = compared.astype(object).where(compared.notna(), None).to_dict("records")
+        values = {"predictions": [entry.values() for entry in found], "accuracy": accuracy_values(summary(compared))}
+        print_json(values | {"cases": known})
     else:
-        show(grid.terminal() for grid in [*grids(found), accuracy_grid(summary)])
+        each = [cases_grid(compared)] if cases else []
+        show(grid.terminal() for grid in [*grids(found), accuracy_grid(summary(compared)), *each])
 
 
 def _gpu(name: str) -> GpuSpec:
@@ -51,10 +58,10 @@ def _gpu(name: str) -> GpuSpec:
     raise NothingToDraw(f"unknown GPU {name!r}; known: {', '.join(spec.name for spec in all_specs())}")
 
 
-def _accuracy(files: list[str] | None) -> list[Accuracy]:
-    from analysis.accuracy import compare, summary
+def _compared(files: list[str] | None) -> pd.DataFrame:
+    from analysis.accuracy import compare
     from analysis.load import rows
     from analysis.published import load_published
 
     frame: Any = rows(read(files)) if files else None
-    return summary(compare(frame, load_published()))
+    return compare(frame, load_published())

@@ -103,7 +103,7 @@ def test_crossover_from_fits_finds_the_planted_tie(fitted: Path, tmp_path: Path)
         tokens = crossing["at"]
         assert 2 * MACHINE.swap_s(tokens, 16) == pytest.approx(MACHINE.prefill_s(tokens), rel=0.02)
     assert length["crossings"]
-    assert {tie["question"] for tie in setting["ties"]} == {"length", "block size", "link rate", "preemptions"}
+    assert {tie["question"] for tie in setting["ties"]} == {"length", "block size", "link rate", "preemptions", "batch"}
     assert {row["rule"] for row in setting["regret"]} == {"Mooncake", "InferCept", "swap above 1024 tokens"}
     assert found["files"] == [str(tmp_path / "f.png"), str(tmp_path / "f.svg")]
 

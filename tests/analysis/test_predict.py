@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from analysis.__main__ import app
 from analysis.accuracy import COLUMNS, compare, summary
 from analysis.cost_model import CopyFit, PrefillFit
 from analysis.efficiencies import Efficiencies, derive, idle_link_rates
@@ -156,3 +159,13 @@ def test_measured_rows_are_compared_and_cpu_rows_are_not(tmp_path: Path, publish
     assert set(mine["source"]) == {"NVIDIA A100-SXM4-40GB, PCIe 4 x16, driver 580.65"}
     cpu = load([write(tmp_path, figure19_document(rounds=2, machine=CPU), "cpu.json")])
     assert set(compare(cpu, published)["origin"]) == {"published"}
+
+
+def test_the_command_prints_a_factor_for_each_published_case() -> None:
+    result = CliRunner().invoke(app, ["predict", "llama-3-8b", "--gpu", "H100-SXM", "--json"])
+    assert result.exit_code == 0, result.output
+    cases = json.loads(result.output)["cases"]
+    assert len(cases) == len(compare(None, load_published())) > 100
+    assert all(case["factor"] >= 1 and case["source"] for case in cases)
+    printed = CliRunner().invoke(app, ["predict", "llama-3-8b", "--gpu", "H100-SXM", "--cases"]).output
+    assert "Every case" in printed
