@@ -18,6 +18,7 @@ from kernels.shapes import DTYPE_BYTES
 
 HELD_OUT_LIMIT = 0.15
 BLOCKED = 0.9  # issue / wall above this: the host waited for the device, so issue_s / 0.9 is an upper bound, no more
+FAR_BELOW = 0.5  # issue / wall below this in every case: the device decided, not the host
 FIXED, PER_COPY, PER_BYTE, ISSUE_FIXED, ISSUE_PER_COPY = range(5)
 
 
@@ -61,7 +62,10 @@ def solve_copies(seen: Observations, key: tuple[Any, ...], resamples: int) -> So
     problem = _copy_problem(seen, columns, issue)
     theta = maxlinear.fit(problem)
     misfit = np.abs(problem.residuals(theta)[len(seen.seconds) :])
-    if misfit.size and np.quantile(misfit, 0.75) > HELD_OUT_LIMIT:
+    noisy = bool(misfit.size) and np.quantile(misfit, 0.75) > HELD_OUT_LIMIT
+    if noisy and (seen.issue_s[issue] < FAR_BELOW * seen.seconds[issue]).all():
+        return _issue_beside(seen, columns, issue, points, notes, key, resamples)
+    if noisy:
         notes += ("issue_s does not follow the number of copies; the issue terms come from the wall clock",)
         issue = np.zeros_like(issue)
         problem = _copy_problem(seen, columns, issue)
@@ -71,6 +75,34 @@ def solve_copies(seen: Observations, key: tuple[Any, ...], resamples: int) -> So
         observed = np.hstack([seen.draws, (seen.issue_draws / _slack(seen))[:, issue]])
     points["fitted"] = copy_seconds(theta, seen.x[:, 0], seen.x[:, 1])
     return _judge(problem, theta, observed, points, notes, seen, key, resamples)
+
+
+def _issue_beside(
+    seen: Observations,
+    columns: maxlinear.Flags,
+    issue: maxlinear.Flags,
+    points: pd.DataFrame,
+    notes: tuple[str, ...],
+    key: tuple[Any, ...],
+    resamples: int,
+) -> Solution:
+    """Wall clocks without issue terms, and the median of issue_s a copy beside them.
+
+    Where the host was done long before the device, the wall clock says nothing of submission: fitted to it, the issue
+    terms would take the device's place.
+    """
+    notes += ("issue_s is noisy and far below the wall clock: the issue term is its median a copy",)
+    device = columns.copy()
+    device[[ISSUE_FIXED, ISSUE_PER_COPY]] = False
+    problem = _copy_problem(seen, device, np.zeros_like(issue))
+    theta = maxlinear.fit(problem)
+    points["fitted"] = copy_seconds(theta, seen.x[:, 0], seen.x[:, 1])
+    solved = _judge(problem, theta, seen.draws, points, notes, seen, key, resamples)
+    a_copy = float(np.median(seen.issue_s[issue] / seen.x[issue, 0]))
+    solved.theta[ISSUE_PER_COPY] = a_copy
+    if solved.draws is not None:
+        solved.draws[:, ISSUE_PER_COPY] = a_copy
+    return solved
 
 
 def _copy_problem(seen: Observations, columns: maxlinear.Flags, issue: maxlinear.Flags) -> Problem:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,8 +10,10 @@ import pytest
 from analysis import maxlinear
 from analysis.cost_model import BadFit, CopyFit, PrefillFit, fit_copies, fit_prefill
 from analysis.fitting import copy_seconds
+from analysis.load import load
 from analysis.published import load_published
 from tests.analysis.planted import SEEDS, Machine, fits, frame
+from tests.analysis.synthetic import copy_case, copy_row, document, write
 
 COPY = ("fixed_s", "per_copy_s", "bytes_s", "issue_fixed_s", "issue_per_copy_s")
 PREFILL = {"floor_s": "floor_s", "fixed_s": "base_s", "linear_s": "linear_s", "quadratic_s": "quadratic_s"}
@@ -206,3 +209,18 @@ def test_fits_are_plain_numbers_without_data() -> None:
     assert CopyFit(1e-5, 2e-6, 25e9).seconds(10, 25e9) == pytest.approx(1.00003)
     assert PrefillFit(0.01, 0.001, 1e-4, 1e-8).seconds(10) == 0.01
     assert PrefillFit(0.01, 0.001, 1e-4, 1e-8).seconds(1000) == pytest.approx(0.111)
+
+
+def test_noise_of_submission_does_not_take_the_place_of_the_device(tmp_path: Path) -> None:
+    """Issue clocks of some 30 us that follow no number of copies, beside walls of milliseconds."""
+    cases = [copy_case("swap_in", fragment_bytes=size, fragments=n) for size in (4096, 65536) for n in (64, 128, 256)]
+    rows = []
+    for order, case in enumerate(cases):
+        wall = case["fragments"] * (60e-6 + case["fragment_bytes"] / 2e9)
+        rows.append(copy_row(case, [wall, wall], order))
+        rows[-1]["extra_info"]["clocks"]["issue_s"] = [(30e-6, 90e-6, 35e-6)[order % 3]] * 2
+    (fit,) = fit_copies(load(write(tmp_path, document(rows))), resamples=0).values()
+    assert fit.refusal is None
+    assert fit.per_copy_s == pytest.approx(60e-6, rel=0.01)
+    assert fit.bytes_s == pytest.approx(2e9, rel=0.01)
+    assert fit.issue_per_copy_s < 2e-6

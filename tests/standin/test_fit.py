@@ -19,7 +19,7 @@ methods = ["memcpy_loop"]
 budget_s = 0.15
 [copy]
 fragment_bytes = [4096, 16384, 65536, 262144]
-fragments = [16, 64, 128]
+fragments = [64, 128, 256]
 placements = ["packed"]
 """
 
@@ -44,13 +44,16 @@ def test_planted_link_constants_are_found_again(tmp_path: Path, copy_us: int, in
         assert fit.refusal is None
         assert fit.per_copy_s == pytest.approx(copy_us * 1e-6, rel=0.10)
         assert fit.bytes_s == pytest.approx(gbps * 1e9, rel=0.10)
+        assert fit.issue_per_copy_s < 0.2 * fit.per_copy_s
 
 
 def test_the_hosts_time_is_told_from_the_devices(tmp_path: Path) -> None:
-    """Submitting takes 60 us a copy, the device 5 us: small copies wait for the host."""
+    """Submitting takes 60 us a copy, the device 5 us: small copies wait for the host.
+
+    What a copy costs the device is hidden behind it, so it is not asked for here; above it is the other way round.
+    """
     planted = {"FAKEGPU_ISSUE_US": "60", "FAKEGPU_COPY_US": "5", "FAKEGPU_H2D_GBPS": "2", "FAKEGPU_D2H_GBPS": "2"}
     for fit in fits(tmp_path, **planted).values():
         assert fit.refusal is None
         assert fit.issue_per_copy_s == pytest.approx(60e-6, rel=0.10)
-        assert fit.per_copy_s < 20e-6
-        assert fit.bytes_s == pytest.approx(2e9, rel=0.10)
+        assert fit.issue_seconds(1000) > 900 * 60e-6
