@@ -46,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.benchmark_disable_gc = True
     if not config.getoption("benchmark_columns"):
         config.option.benchmark_quiet = True  # a table of a hundred rows; our lines say more
+    # Warnings are errors in tests; here one of a library we do not know yet must not cost a GPU its session.
+    config.addinivalue_line("filterwarnings", "default")
     if config.option.tbstyle == "auto":
         config.option.tbstyle = "line"
     config.stash[SESSION] = _session(config)
