@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
 from typing import Any, Literal
 
-from bench.sweep import Axes, SweepError
 from kernels import shapes
 from kernels.copy_plan import Direction
 from kernels.paged_kv import Geometry
@@ -19,29 +17,89 @@ BOTH: Literal["both"] = "both"
 CEILING = "contiguous"
 OPTIONS = ("programs", "staging_bytes")  # of copy methods; which method has which, `METHOD_OPTIONS` says
 METHOD_OPTIONS = {"direct_kernel": "programs", "gather_copy": "staging_bytes"}
+PREFILL_BLOCK = 16  # vLLM's default
+RECOVERIES = (
+    "swap",
+    "recompute",
+    "copy",
+    "ridge",
+    "batching",
+    "preemptions",
+    "hybrid",
+    "interference",
+    "resume",
+)
+PROBES = ("prefill", "gemm", "memory")
+POLICIES = ("recompute", "swap", "swap_kept")
+COMPANIES = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One point of a sweep; what does not apply is None. Result files are joined on these fields."""
+    """One point of a sweep; what does not apply is None. Result files are joined on these fields.
 
-    recovery: Literal["swap", "recompute", "copy"]
-    direction: Direction | Literal["both"] | None
-    method: str | None
-    layout: Layout | None
-    placement: str | None
-    model: str | None
-    dtype: str | None
-    layers_timed: int | None
-    layers_model: int | None
-    block_size: int | None
-    seq_len: int | None
-    batch: int | None
+    Attributes
+    ----------
+    recovery : str
+        One of `RECOVERIES`: the question, which is also the table of the sweep that the case comes from.
+    seq_len : int or None
+        Tokens of each sequence that is brought back; with preemptions, at the first of them.
+    chunk_tokens : int or None
+        recompute: new tokens a chunk has; None in one piece.
+    cached_tokens : int or None
+        recompute: tokens whose K and V are in the blocks already, in whole blocks; None for none.
+    probe : str or None
+        ridge: what is timed, one of `PROBES`.
+    matrix : int or None
+        ridge, gemm: rows and columns of both matrices.
+    memory_bytes : int or None
+        ridge, memory: bytes read, and as many written.
+    policy : str or None
+        How a sequence comes back, one of `POLICIES`; `swap_kept`: the host keeps its copy, only new blocks go out.
+    company : str or None
+        What runs beside or in the same step, one of `COMPANIES`; None for nothing.
+    company_size : int or None
+        Tokens of the prefill, or sequences of the decode step, that is the company.
+    company_context : int or None
+        Tokens that each decoding sequence of the company has cached.
+    preemptions, growth_tokens : int or None
+        How often the sequence is preempted, and by how many tokens it has grown each time after the first.
+    fraction : float or None
+        hybrid: part of the tokens that is computed, in whole blocks; the rest is swapped in.
+    timed : str or None
+        interference: whose clocks the row has, "company" or "swap".
+    """
+
+    recovery: str
+    direction: Direction | Literal["both"] | None = None
+    method: str | None = None
+    layout: Layout | None = None
+    placement: str | None = None
+    model: str | None = None
+    dtype: str | None = None
+    layers_timed: int | None = None
+    layers_model: int | None = None
+    block_size: int | None = None
+    seq_len: int | None = None
+    batch: int | None = None
     fragment_bytes: int | None = None
     fragments: int | None = None
     repeat: int | None = None
     programs: int | None = None
     staging_bytes: int | None = None
+    chunk_tokens: int | None = None
+    cached_tokens: int | None = None
+    probe: str | None = None
+    matrix: int | None = None
+    memory_bytes: int | None = None
+    policy: str | None = None
+    company: str | None = None
+    company_size: int | None = None
+    company_context: int | None = None
+    preemptions: int | None = None
+    growth_tokens: int | None = None
+    fraction: float | None = None
+    timed: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for the result row."""
@@ -50,19 +108,20 @@ class Case:
     @property
     def id(self) -> str:
         """A name for the terminal and for `-k`: every field that applies."""
-        layers = f"{self.layers_timed}layers" if self.is_partial else ""
-        block = f"b{self.block_size}" if self.block_size else ""
+        swapped = self.direction or self.recovery
         parts = (
-            f"copy/{self.direction}" if self.recovery == "copy" else self.direction or self.recovery,
+            swapped if self.recovery == "swap" else self.recovery,
+            *self.question,
+            self.direction if self.recovery != "swap" else "",
             self.method,
             self.layout,
             self.placement,
-            block,
+            f"b{self.block_size}" if self.block_size else "",
             f"s{self.seq_len}" if self.seq_len else "",
             f"x{self.batch}" if self.sequences > 1 else "",
             self.model,
             self.dtype,
-            layers,
+            f"{self.layers_timed}layers" if self.is_partial else "",
             f"{self.fragments}x{self.fragment_bytes}B" if self.fragments else "",
             f"p{self.programs}" if self.programs else "",
             f"staging{self.staging_bytes}" if self.staging_bytes else "",
@@ -71,16 +130,45 @@ class Case:
         return "/".join(part for part in parts if part)
 
     @property
+    def question(self) -> tuple[str, ...]:
+        """The fields of one bench file alone, in words."""
+        context = f"@{self.company_context}" if self.company_context else ""
+        parts = (
+            self.probe,
+            f"{self.matrix}x{self.matrix}" if self.matrix else None,
+            f"{self.memory_bytes}B" if self.memory_bytes else None,
+            self.policy,
+            f"chunks{self.chunk_tokens}" if self.chunk_tokens else None,
+            f"cached{self.cached_tokens}" if self.cached_tokens else None,
+            f"{self.company}{self.company_size}{context}" if self.company else None,
+            f"{self.preemptions}times+{self.growth_tokens}" if self.preemptions else None,
+            f"f{self.fraction:g}" if self.fraction is not None else None,
+            f"{self.timed}-timed" if self.timed else None,
+        )
+        return tuple(part for part in parts if part)
+
+    @property
     def is_ceiling(self) -> bool:
         """One contiguous copy, which the other copies of its length and direction are held against."""
-        return self.method == CEILING
+        return self.method == CEILING and self.recovery in ("swap", "copy")
+
+    @property
+    def computes(self) -> bool:
+        """The model itself runs."""
+        if self.recovery in ("swap", "copy"):
+            return False
+        return self.model is not None and (self.recovery != "preemptions" or self.policy == "recompute")
+
+    @property
+    def crosses_link(self) -> bool:
+        """Blocks are held by the host too."""
+        return self.method is not None
 
     @property
     def shape(self) -> ModelShape:
-        """The model with the layers that are timed; for a copy, one whose block is a fragment."""
-        if self.fragment_bytes:
-            return ModelShape("fragment", 1, 1, 1, 1, self.fragment_bytes // 2, 1, 1)
-        assert self.model is not None
+        """The model with the layers that are timed; for what has no model, one whose block is a fragment."""
+        if self.model is None:
+            return ModelShape("fragment", 1, 1, 1, 1, (self.fragment_bytes or 2) // 2, 1, 1)
         return shapes.find(self.model).with_layers(self.layers_timed or 0)
 
     @property
@@ -92,18 +180,33 @@ class Case:
         """
         if self.fragment_bytes:
             return Geometry(self.shape, self.element, "cross_layer", 1)
-        layout = self.layout or ("layer_split" if self.recovery == "recompute" else "cross_layer")
-        return Geometry(self.shape, self.element, layout, self.block_size or min(16, self.length))
+        layout = self.layout or ("layer_split" if self.computes else "cross_layer")
+        return Geometry(self.shape, self.element, layout, self.block_size or min(PREFILL_BLOCK, max(1, self.length)))
 
     @property
     def length(self) -> int:
-        """Tokens of one sequence; for a copy, its fragments."""
-        return self.seq_len or self.fragments or 0
+        """Tokens of one sequence at its longest; for a copy, its fragments."""
+        grown = ((self.preemptions or 1) - 1) * (self.growth_tokens or 0)
+        return (self.seq_len or self.fragments or 0) + grown
 
     @property
     def tokens(self) -> int:
-        """Tokens of all sequences; for a copy, its fragments."""
+        """Tokens of all sequences that are brought back; for a copy, its fragments."""
         return self.length * self.sequences
+
+    @property
+    def company_lengths(self) -> list[int]:
+        """Tokens of each sequence of the company, the new ones included."""
+        size = self.company_size or 0
+        if self.company == "decode":
+            return [(self.company_context or 0) + 1] * size
+        return [size] if size else []
+
+    @property
+    def tokens_at_once(self) -> int:
+        """Tokens that one pass computes at most: what its activations take room for."""
+        company = {"prefill": self.company_size or 0, "decode": self.company_size or 0}.get(self.company or "", 0)
+        return max(self.tokens + company, 1)
 
     @property
     def sequences(self) -> int:
@@ -119,72 +222,6 @@ class Case:
     def is_partial(self) -> bool:
         """Not all layers of the model are timed."""
         return self.layers_timed != self.layers_model
-
-
-def swaps(axes: Axes) -> list[Case]:
-    """Swap out and swap in over models, lengths, layouts, placements, block sizes and methods, with their ceilings."""
-    cases = []
-    for model, seq_len, direction, method in product(axes.model, axes.seq_lens, DIRECTIONS, axes.methods):
-        blocks: Iterable[tuple[Any, ...]] = product(_layouts(axes, model), axes.placements, axes.block_sizes)
-        points = [(None, None, None)] if method == CEILING else blocks
-        for (layout, placement, block_size), options in product(points, _options(axes, method)):
-            case = _case(axes, model, seq_len, recovery="swap", direction=direction, method=method)
-            cases.append(Case(**case, layout=layout, placement=placement, block_size=block_size, **options))
-    return cases
-
-
-def recomputes(axes: Axes) -> list[Case]:
-    """Recompute over models and lengths."""
-    return [
-        Case(
-            **_case(axes, model, seq_len, recovery="recompute", direction=None, method=None),
-            layout=None,
-            placement=None,
-            block_size=None,
-        )
-        for model, seq_len in product(axes.model, axes.seq_lens)
-    ]
-
-
-def copies(axes: Axes) -> list[Case]:
-    """Fragment bytes x fragments x method x direction x placement, and the ceilings before and after all of them."""
-    points = [
-        (size, count) for size, count in product(axes.fragment_bytes, axes.fragments) if size * count <= axes.max_bytes
-    ]
-    cases = []
-    for (size, count), direction, method in product(points, (*DIRECTIONS, BOTH), axes.methods):
-        ceiling = method == CEILING
-        placements, repeats = ([None], (None, 1)) if ceiling else (axes.placements, (None,))
-        for placement, repeat, options in product(placements, repeats, _options(axes, method)):
-            fields = dict.fromkeys(("layout", "model", "dtype", "layers_timed", "layers_model", "block_size"))
-            at = {"fragment_bytes": size, "fragments": count, "placement": placement, "repeat": repeat} | options
-            cases.append(
-                Case(recovery="copy", direction=direction, method=method, seq_len=None, batch=None, **fields, **at)  # type: ignore[arg-type]
-            )
-    return cases
-
-
-def _layouts(axes: Axes, model: str) -> list[Layout]:
-    """The layouts of the axes; a model with one tensor a layer has no K and V to split, so its pieces are joined."""
-    joined = shapes.find(model).one_tensor
-    layouts: list[Layout] = ["layer_joined" if joined and it == "layer_split" else it for it in axes.layouts]
-    return list(dict.fromkeys(layouts))
-
-
-def _options(axes: Axes, method: str) -> list[dict[str, int]]:
-    """The values of the method's own option; one empty choice where it has none."""
-    option = METHOD_OPTIONS.get(method)
-    return [{option: value} for value in getattr(axes, option)] if option else [{}]
-
-
-def _case(axes: Axes, model: str, seq_len: int, **fields: Any) -> dict[str, Any]:
-    shape = shapes.find(model)
-    try:
-        timed = shape.with_layers(axes.layers).layers
-    except ValueError as error:
-        raise SweepError(str(error)) from error
-    sizes = {"layers_timed": timed, "layers_model": shape.layers, "seq_len": seq_len, "batch": axes.batch}
-    return fields | sizes | {"model": model, "dtype": axes.dtype}
 
 
 def in_order(cases: Sequence[Case], seed: int) -> list[Case]:

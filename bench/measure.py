@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from kernels.device import Device
+from kernels.pointwise import compilations
 
 MIN_ROUNDS, MAX_ROUNDS = 5, 100
 
@@ -45,17 +46,23 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Clocks of one case, and what went wrong while they ran."""
+    """Clocks of one case, those of its baseline if it has one, and what went wrong while they ran."""
 
     clocks: Clocks
     suspect: list[str]
+    baseline: Clocks | None = None
+
+
+class Recompiled(RuntimeError):
+    """torch.compile was at work while rounds were timed. The case leaves no number."""
 
 
 class Round:
-    """One timed round: mark, enqueue, mark, wait. Keeps its issue and device times."""
+    """One timed round: mark, enqueue, mark, wait. Keeps its issue and device times, and wall times it is given."""
 
     def __init__(self, issue: Callable[[], object], device: Device) -> None:
         self._issue, self._begin, self._end = issue, device.mark(), device.mark()
+        self.wall_s: list[float] = []
         self.issue_s: list[float] = []
         self.device_s: list[float] = []
 
@@ -72,13 +79,23 @@ class Round:
         """Outside the timed target: take the round's device time."""
         self.device_s.append(self._end.seconds_since(self._begin))
 
+    def clocks(self) -> Clocks:
+        """What was kept."""
+        return Clocks(list(self.wall_s), list(self.issue_s), list(self.device_s))
+
     def forget(self) -> None:
         """Drop what the warm-up left."""
-        self.issue_s.clear()
-        self.device_s.clear()
+        for clock in (self.wall_s, self.issue_s, self.device_s):
+            clock.clear()
 
 
-def measure(benchmark: Benchmark, issue: Callable[[], object], device: Device, budget_s: float) -> Measurement:
+def measure(
+    benchmark: Benchmark,
+    issue: Callable[[], object],
+    device: Device,
+    budget_s: float,
+    baseline: Callable[[], object] | None = None,
+) -> Measurement:
     """Time `issue` for as many rounds as fit into the budget.
 
     The first run warms this very shape up (kernels load, plans are chosen); the second is the pilot that sets the
@@ -92,22 +109,67 @@ def measure(benchmark: Benchmark, issue: Callable[[], object], device: Device, b
         Enqueues the work and returns; it must not wait.
     budget_s : float
         Seconds for warm-up and rounds together; at least `MIN_ROUNDS` rounds are run even so.
+    baseline : callable, optional
+        Another issue, run once for each round: before it in even rounds, behind it in odd ones, so that drift falls on
+        both alike. Its clocks are kept apart, in the order of the rounds.
+
+    Raises
+    ------
+    Recompiled
+        If anything was compiled between the first and the last round.
     """
-    timed = Round(issue, device)
+    timed, other = Round(issue, device), None if baseline is None else Round(baseline, device)
+    pair = _Pair(timed, other)
     with device.on_stream():
-        warm_s, pilot_s = _seconds(timed.run), _seconds(timed.run)
+        warm_s, pilot_s = _seconds(pair.run_both), _seconds(pair.run_both)
         rounds = rounds_within(budget_s - warm_s - pilot_s, pilot_s)
-        timed.forget()
-        before = device.allocation_counts()
-        benchmark.pedantic(timed.run, teardown=timed.read_marks, rounds=rounds, iterations=1)
+        pair.forget()
+        before, compiled = device.allocation_counts(), compilations()
+        benchmark.pedantic(timed.run, setup=pair.before, teardown=pair.behind, rounds=rounds, iterations=1)
         after = device.allocation_counts()
+    if compilations() != compiled:
+        raise Recompiled(f"torch.compile ran {compilations() - compiled} times while rounds were timed")
     wall_s = list(timed.issue_s) if benchmark.disabled else [float(value) for value in benchmark.stats.stats.data]
     moved = [
         f"{name} moved from {before[name]} to {after[name]} while rounds ran"
         for name in before
         if before[name] != after[name]
     ]
-    return Measurement(Clocks(wall_s, list(timed.issue_s), list(timed.device_s)), moved)
+    clocks = Clocks(wall_s, list(timed.issue_s), list(timed.device_s))
+    return Measurement(clocks, moved, other.clocks() if other else None)
+
+
+class _Pair:
+    """A round and the baseline's beside it, turn about."""
+
+    def __init__(self, timed: Round, other: Round | None) -> None:
+        self._timed, self._other, self._count = timed, other, 0
+
+    def before(self) -> None:
+        if self._count % 2 == 0:
+            self._run_other()
+
+    def behind(self) -> None:
+        self._timed.read_marks()
+        if self._count % 2 == 1:
+            self._run_other()
+        self._count += 1
+
+    def run_both(self) -> None:
+        self._run_other()
+        self._timed.run()
+
+    def forget(self) -> None:
+        for each in (self._timed, self._other):
+            if each:
+                each.forget()
+
+    def _run_other(self) -> None:
+        if self._other:
+            start = time.perf_counter()
+            self._other.run()
+            self._other.wall_s.append(time.perf_counter() - start)
+            self._other.read_marks()
 
 
 def best_seconds(issue: Callable[[], object], device: Device, rounds: int = 3) -> float:

@@ -52,6 +52,7 @@ def row(
         "case": case.as_dict(),
         "work": {name: getattr(work, name) for name in Work.__dataclass_fields__},
         "clocks": measured.clocks.as_dict(),
+        "baseline": measured.baseline and measured.baseline.as_dict(),
         "prepare_s": prepare_s,
         "verified": verified,
         "suspect": measured.suspect + suspect,
@@ -64,8 +65,14 @@ def row(
 def line(extra_info: dict[str, Any]) -> str:
     """What was timed, how long it took, how fast that is, and against what."""
     wall_s = median(extra_info["clocks"]["wall_s"])
-    work, detail = extra_info["work"], extra_info["detail"]
-    if work["flops"]:
+    work, detail, baseline = extra_info["work"], extra_info["detail"], extra_info["baseline"]
+    if baseline:
+        pairs = zip(extra_info["clocks"]["wall_s"], baseline["wall_s"], strict=True)
+        rate = f"{median(with_it - without for with_it, without in pairs) * 1e3:+9.3f} ms     "
+        share = f"over {median(baseline['wall_s']) * 1e3:.3f} ms without"
+    elif extra_info["case"]["probe"] == "memory":
+        rate, share = f"{2 * extra_info['case']['memory_bytes'] / wall_s / 1e9:9.2f} GB/s   ", "read and written"
+    elif work["flops"]:
         rate = f"{work['flops'] / wall_s / 1e12:9.3f} TFLOP/s"
         share = "" if detail.get("mfu") is None else f"{detail['mfu']:6.1%} MFU"
     else:
@@ -83,9 +90,12 @@ def title(case: dict[str, Any]) -> str:
         size = f"{case['fragments']:,} x {case['fragment_bytes']:,} B{again}"
         return f"copy {what:9} {case['method']:20} {case['placement'] or '':10} {size:28}"
     block = "" if case["block_size"] is None else f"block {case['block_size']}"
-    model = case["model"]
+    model = case["model"] or ""
     if case["layers_timed"] != case["layers_model"]:
         model += f" ({case['layers_timed']} of {case['layers_model']} layers)"
     where = " ".join(part for part in (case["layout"], case["placement"]) if part)
-    tokens = f"{case['seq_len']:,} tokens"
-    return f"{what:9} {case['method'] or '':20} {where:22} {block:9} {tokens:>13} {model:10}"
+    tokens = f"{case['seq_len']:,} tokens" if case["seq_len"] else ""
+    asked = " ".join(Case(**case).question)
+    if what != case["recovery"]:
+        asked = " ".join(part for part in (case["recovery"], asked) if case["recovery"] != "swap")
+    return f"{what:9} {case['method'] or '':20} {where:22} {block:9} {tokens:>13} {model:10} {asked}".rstrip()

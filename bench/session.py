@@ -9,13 +9,14 @@ from statistics import median
 from typing import Any
 
 from bench import evidence, rows
-from bench.cases import CEILING, Case, copies, recomputes, swaps
+from bench.cases import CEILING, Case
+from bench.grids import GRIDS
 from bench.machine import machine_info, peak_host_bytes
 from bench.measure import Benchmark, measure
 from bench.nvml import Nvml
 from bench.rows import Work
 from bench.sweep import Axes, Sweep
-from bench.workbench import Workbench, sequence_blocks
+from bench.workbench import Workbench, held_blocks
 from kernels.device import Device, host_total_bytes, open_device
 
 CEILING_MARGIN = 1.02
@@ -57,8 +58,7 @@ class Session:
     _nvml: Nvml | None = None
 
     def __post_init__(self) -> None:
-        tables = {"swap": swaps, "recompute": recomputes, "copy": copies}
-        self.tables = {name: {case.id: case for case in make(self.sweep.tables[name])} for name, make in tables.items()}
+        self.tables = {name: {case.id: case for case in GRIDS[name](axes)} for name, axes in self.sweep.tables.items()}
         self.cases = {case_id: case for table in self.tables.values() for case_id, case in table.items()}
 
     @property
@@ -95,8 +95,8 @@ class Session:
         total_host = host_total_bytes()
         total = {"device": facts["memory_bytes"] if facts else total_host, "host": total_host}
         for case in (self.cases[case_id] for case_id in self.order):
-            asked = sequence_blocks(case) * case.geometry.block_bytes
-            for side in ("device",) if case.recovery == "recompute" else ("device", "host"):
+            asked = held_blocks(case) * case.geometry.block_bytes
+            for side in ("device", "host") if case.crosses_link else ("device",):
                 if asked > total[side]:
                     held = f"{case.tokens:,} tokens of {case.model} in blocks of {case.geometry.block_size}"
                     what = f"{case.fragments:,} fragments" if case.fragments else held
@@ -112,10 +112,14 @@ class Session:
         prepare_s: float,
         verified: bool,
         detail: dict[str, Any],
+        baseline: Any = None,
     ) -> dict[str, Any]:
-        """Measure an issue and write the row into the benchmark's `extra_info`."""
+        """Measure an issue and write the row into the benchmark's `extra_info`.
+
+        With a `baseline` (an issue too) both are measured, turn about.
+        """
         before = evidence.snapshot(self.nvml)
-        measured = measure(benchmark, issue, self.device, self.axes(case).budget_s)
+        measured = measure(benchmark, issue, self.device, self.axes(case).budget_s, baseline)
         after = evidence.snapshot(self.nvml)
         extra_info = rows.row(
             case,
@@ -138,7 +142,7 @@ class Session:
 
         LMCache#1755 logged 325 GB/s over PCIe: a rate above the same run's ceiling is a wrong clock or a wrong count.
         """
-        if not extra_info["work"]["bytes"]:
+        if case.recovery not in ("swap", "copy"):
             return
         rate, key = gbps(extra_info), _ceiling_key(case)
         ceiling = self._ceilings.get(key)

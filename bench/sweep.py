@@ -1,5 +1,7 @@
 """A sweep is a TOML file: axes that every bench file shares, and a table a bench file for what differs there.
 
+Swap, recompute and copy always have cases; the other bench files have some where the sweep has their table.
+
 Precedence, strongest first: command line, the file's own table (`[swap]`, `[recompute]`), the file's flat keys, the
 `quick` sweep.
 """
@@ -12,11 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.cases import POLICIES, RECOVERIES
 from kernels import copy_methods, hf_config, shapes
 from kernels.paged_kv import run_length
 
 SWEEPS = Path(__file__).with_name("sweeps")
-TABLES = ("swap", "recompute", "copy")
+TABLES = RECOVERIES
+# These run where a sweep has their table, be it empty; the others always.
+BY_NAME = ("ridge", "batching", "preemptions", "hybrid", "interference", "resume")
 
 
 class SweepError(ValueError):
@@ -48,6 +53,20 @@ class Axes:
         Table `[copy]` only: bytes of a fragment, and how many there are.
     max_bytes : int
         Table `[copy]` only: points with more bytes in all are left out.
+    chunk_tokens, cached_percent : tuple of int
+        Table `[recompute]` only: tokens of a chunk, 0 for one piece; percent of the tokens that are cached.
+    batch_tokens, matrices, memory_bytes : tuple of int
+        Table `[ridge]` only: tokens of a prefill; rows of square matrices; bytes that are copied within the device.
+    policies : tuple of str
+        Tables `[batching]`, `[preemptions]` and `[resume]`: how a sequence comes back.
+    prefill_tokens, decode_batches : tuple of int
+        Tables `[batching]` and `[interference]`: tokens of the prefill, and sequences of the decode step, beside.
+    decode_context : int
+        There too: tokens that each decoding sequence has cached.
+    preemptions, growth_tokens : tuple of int
+        Table `[preemptions]` only: how often, and tokens by which the sequence grows in between.
+    fractions : tuple of float
+        Table `[hybrid]` only: parts of the sequence that are computed.
     """
 
     model: tuple[str, ...]
@@ -66,6 +85,18 @@ class Axes:
     fragment_bytes: tuple[int, ...] = ()
     fragments: tuple[int, ...] = ()
     max_bytes: int = 0
+    chunk_tokens: tuple[int, ...] = (0,)
+    cached_percent: tuple[int, ...] = (0,)
+    batch_tokens: tuple[int, ...] = ()
+    matrices: tuple[int, ...] = ()
+    memory_bytes: tuple[int, ...] = ()
+    policies: tuple[str, ...] = ()
+    prefill_tokens: tuple[int, ...] = ()
+    decode_batches: tuple[int, ...] = ()
+    decode_context: int = 0
+    preemptions: tuple[int, ...] = ()
+    growth_tokens: tuple[int, ...] = ()
+    fractions: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +124,9 @@ def load(sweep: str, overrides: Mapping[str, Any] | None = None) -> Sweep:
     flat = defaults | {key: value for key, value in given.items() if not isinstance(value, dict)}
     tables = {}
     for table in TABLES:
-        own = {key: defaults[table][key] for key in _OWN.get(table, {})}
+        if table in BY_NAME and table not in given:
+            continue
+        own = {key: _PLAIN.get(key, defaults[table][key]) for key in _OWN.get(table, {})}
         values = flat | own | given.get(table, {}) | dict(overrides or {})
         checks = _CHECKS | _OWN.get(table, {})
         tables[table] = Axes(**{key: check(key, values[key]) for key, check in checks.items()})
@@ -140,6 +173,20 @@ def _many(check: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, .
     return check_all
 
 
+def _any_number(check: Callable[[str, Any], Any]) -> Callable[[str, Any], tuple[Any, ...]]:
+    """As `_many`, and an empty list is an answer."""
+    return lambda key, values: () if values == [] else _many(check)(key, values)
+
+
+def _one_of(*known: str) -> Callable[[str, Any], str]:
+    def check(key: str, value: Any) -> str:
+        if value not in known:
+            raise SweepError(f"{key}: unknown {value!r}; known: {', '.join(known)}")
+        return str(value)
+
+    return check
+
+
 def _integer(least: int) -> Callable[[str, Any], int]:
     def check(key: str, value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -147,6 +194,18 @@ def _integer(least: int) -> Callable[[str, Any], int]:
         return value
 
     return check
+
+
+def _percent(key: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 100:
+        raise SweepError(f"{key}: {value!r} is not a whole number from 0 to 99")
+    return value
+
+
+def _fraction(key: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise SweepError(f"{key}: {value!r} is not a number from 0 to 1")
+    return float(value)
 
 
 def _seconds(key: str, value: Any) -> float:
@@ -198,7 +257,25 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "programs": _many(_integer(1)),
     "staging_bytes": _many(_integer(1)),
 }
+_COMPANY: dict[str, Callable[[str, Any], Any]] = {
+    "prefill_tokens": _any_number(_integer(1)),
+    "decode_batches": _any_number(_integer(1)),
+    "decode_context": _integer(1),
+}
+# What a sweep that does not name them leaves at: a recompute in one piece, of everything.
+_PLAIN = {"chunk_tokens": [0], "cached_percent": [0]}
 # Axes that one table has of its own. Their defaults stand in the same table of the `quick` sweep.
 _OWN: dict[str, dict[str, Callable[[str, Any], Any]]] = {
+    "recompute": {"chunk_tokens": _many(_integer(0)), "cached_percent": _many(_percent)},
     "copy": {"fragment_bytes": _many(_integer(2)), "fragments": _many(_integer(1)), "max_bytes": _integer(1)},
+    "ridge": {"batch_tokens": _many(_integer(1)), "matrices": _many(_integer(16)), "memory_bytes": _many(_integer(1))},
+    "batching": {"policies": _many(_one_of("recompute", "swap"))} | _COMPANY,
+    "preemptions": {
+        "policies": _many(_one_of(*POLICIES)),
+        "preemptions": _many(_integer(1)),
+        "growth_tokens": _many(_integer(0)),
+    },
+    "hybrid": {"fractions": _many(_fraction)},
+    "interference": _COMPANY,
+    "resume": {"policies": _many(_one_of("recompute", "swap"))},
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
 from bench.cases import BOTH, Case
@@ -25,12 +26,19 @@ WARM_LINK_S = 0.1  # an idle link takes tens of milliseconds to come back to ful
 
 @dataclass(frozen=True)
 class Placed:
-    """A case's blocks: a pool and the sequence's block ids on either side."""
+    """A case's blocks: a pool and the sequence's block ids on either side.
+
+    Attributes
+    ----------
+    company_ids : tuple of numpy.ndarray
+        On the device, the blocks of each sequence of the company.
+    """
 
     device: Pool
     device_ids: Ids
     host: Pool
     host_ids: Ids
+    company_ids: tuple[Ids, ...] = ()
 
 
 class Workbench:
@@ -64,20 +72,32 @@ class Workbench:
         """
         blocks, needed = pool_blocks(case, pool_tokens), sequence_blocks(case)
         size = blocks * case.geometry.block_bytes
-        device_arena, host_arena = self.device_arena(size), self.host_arena(size)
         on_device, on_host = sides(case.placement or "contiguous")
+        pool, ids, company = self._on_device(case, on_device, blocks)
         return Placed(
-            Pool(device_arena, case.geometry, blocks, "device"),
-            block_ids(on_device, needed, blocks, 2 * self.seed),
-            Pool(host_arena, case.geometry, blocks, "host"),
+            pool,
+            ids,
+            Pool(self.host_arena(size), case.geometry, blocks, "host"),
             block_ids(on_host, needed, blocks, 2 * self.seed + 1),
+            company,
         )
 
-    def place_on_device(self, case: Case) -> tuple[Pool, Ids]:
-        """A device pool and the blocks that a prefill writes, in random order; DoesNotFit if there is no room."""
-        blocks = sequence_blocks(case)
+    def place_on_device(self, case: Case) -> tuple[Pool, Ids, tuple[Ids, ...]]:
+        """A device pool, and the blocks in random order of the case's sequences and of each of the company's.
+
+        Raises
+        ------
+        DoesNotFit
+            If there is no room.
+        """
+        return self._on_device(case, "scattered", held_blocks(case))
+
+    def _on_device(self, case: Case, placement: str, blocks: int) -> tuple[Pool, Ids, tuple[Ids, ...]]:
         arena = self.device_arena(blocks * case.geometry.block_bytes)
-        return Pool(arena, case.geometry, blocks, "device"), block_ids("scattered", blocks, blocks, 2 * self.seed)
+        ids = block_ids(placement, held_blocks(case), blocks, 2 * self.seed)
+        ends = np.cumsum([sequence_blocks(case), *map(case.geometry.blocks_for, case.company_lengths)])
+        own, *company = np.split(ids, ends[:-1])
+        return Pool(arena, case.geometry, blocks, "device"), own, tuple(company)
 
     def weights(self, case: Case) -> Weights:
         """Random weights of the case's model, kept until a case asks for another model's.
@@ -90,7 +110,8 @@ class Workbench:
         held = self._weights
         if held is None or (held.shape, held.dtype) != (case.shape, case.dtype):
             self._weights = held = None  # the old ones go before the new ones come
-            check_fits(self.device, prefill_bytes(case), 0, what=f"a prefill of {case.tokens:,} tokens of {case.model}")
+            what = f"a prefill of {case.tokens_at_once:,} tokens of {case.model}"
+            check_fits(self.device, prefill_bytes(case), 0, what=what)
             self._weights = held = random_weights(case.shape, case.element, self.device, self.seed)
         return held
 
@@ -128,7 +149,7 @@ class Workbench:
         A prefill that does not fit even alone is going to be skipped, and gets no room kept.
         """
         free_device, free_host = self.device.free_bytes()
-        prefills = (prefill_bytes(case) for case, _ in self._cases if case.recovery == "recompute")
+        prefills = (prefill_bytes(case) for case, _ in self._cases if case.computes)
         prefill = max((size for size in prefills if size <= free_device * DEVICE_SHARE), default=0)
         if self.device.backend == "cpu":
             half = (int(free_host * DEVICE_SHARE) - prefill) // 2
@@ -136,11 +157,11 @@ class Workbench:
         return int(free_device * DEVICE_SHARE) - prefill, int(free_host * HOST_SHARE)
 
     def _largest(self, side: str, room: int) -> int:
-        """Bytes of the largest pool that fits; a host arena serves swaps only."""
+        """Bytes of the largest pool that fits; a host arena serves only what crosses the link."""
         sizes = (
             pool_blocks(case, pool_tokens) * case.geometry.block_bytes
             for case, pool_tokens in self._cases
-            if side == "device" or case.recovery != "recompute"
+            if side == "device" or case.crosses_link
         )
         size = max((size for size in sizes if size <= room), default=0)
         check_fits(self.device, *((size, 0) if side == "device" else (0, size)), what=f"the {side} arena")
@@ -173,12 +194,17 @@ def sequence_blocks(case: Case) -> int:
     return case.sequences * (2 if case.direction == BOTH else 1) * case.geometry.blocks_for(case.length)
 
 
+def held_blocks(case: Case) -> int:
+    """Blocks that the case's sequences and their company hold on the device."""
+    return sequence_blocks(case) + sum(map(case.geometry.blocks_for, case.company_lengths))
+
+
 def pool_blocks(case: Case, pool_tokens: int) -> int:
-    """Blocks of the case's pools: `pool_tokens` tokens (0: twice the sequences), never less than the sequences need.
+    """Blocks of the case's pools: `pool_tokens` tokens (0: twice the sequences), never less than what is held.
 
     A ceiling and a prefill need no room to scatter.
     """
-    needed = sequence_blocks(case)
+    needed = held_blocks(case)
     if case.placement is None:
         return needed
     blocks = max(needed, case.geometry.blocks_for(pool_tokens or 2 * case.tokens))
@@ -189,7 +215,7 @@ def pool_blocks(case: Case, pool_tokens: int) -> int:
 def prefill_bytes(case: Case) -> int:
     """Bytes of weights and, roughly, of activations that a prefill needs beside its pool."""
     shape, element = case.shape, dtype_bytes(case.element)
-    return shape.weight_bytes(case.element) + case.tokens * _activation_width(shape) * element
+    return shape.weight_bytes(case.element) + case.tokens_at_once * _activation_width(shape) * element
 
 
 def _activation_width(shape: ModelShape) -> int:

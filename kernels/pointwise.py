@@ -6,6 +6,8 @@ Eager, each is two to six kernels that read and write all tokens; compiled, it i
 from __future__ import annotations
 
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -88,6 +90,8 @@ class Pointwise:
         Whether they are compiled.
     refusal : str or None
         Why they are not, where compiling was asked for and failed.
+    compile_s : float
+        Seconds that compiling, or finding it done, took for this model and number of tokens.
     """
 
     add_norm: Callable[..., torch.Tensor] = add_norm
@@ -95,6 +99,7 @@ class Pointwise:
     gate: Callable[..., torch.Tensor] = gate
     compiled: bool = False
     refusal: str | None = None
+    compile_s: float = 0.0
 
 
 def compiled_pointwise(shape: ModelShape, dtype: str, device: Device, tokens: int) -> Pointwise:
@@ -102,7 +107,7 @@ def compiled_pointwise(shape: ModelShape, dtype: str, device: Device, tokens: in
 
     Calling them here, on scratch memory, puts every compilation before the first round that is timed.
     """
-    compiled = _compiled()
+    compiled, start = _compiled(), time.perf_counter()
     with device.on_stream(), torch.inference_mode(), torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT):
         try:
             _call_each(compiled, shape, getattr(torch, dtype), device.torch_device, tokens)
@@ -111,7 +116,7 @@ def compiled_pointwise(shape: ModelShape, dtype: str, device: Device, tokens: in
             raise
         except COMPILE_ERRORS as error:
             return Pointwise(refusal=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
-    return compiled
+    return replace(compiled, compile_s=time.perf_counter() - start)
 
 
 @cache
@@ -123,6 +128,11 @@ def _compiled() -> Pointwise:
     """
     wrap: Any = torch.compile(fullgraph=True, dynamic=False)
     return replace(Pointwise(compiled=True), add_norm=wrap(add_norm), rotate=wrap(rotate), gate=wrap(gate))
+
+
+def compilations() -> int:
+    """How often torch.compile has compiled anything in this process."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"]) if "torch._dynamo.utils" in sys.modules else 0
 
 
 def _call_each(call: Pointwise, shape: ModelShape, dtype: torch.dtype, device: torch.device, tokens: int) -> None:

@@ -19,10 +19,16 @@ class FakeBenchmark:
     extra_info: dict[str, Any] = field(default_factory=dict)
 
     def pedantic(
-        self, target: Callable[[], object], teardown: Callable[[], object], rounds: int, iterations: int
+        self,
+        target: Callable[[], object],
+        setup: Callable[[], object],
+        teardown: Callable[[], object],
+        rounds: int,
+        iterations: int,
     ) -> None:
         self.rounds = 1 if self.disabled else rounds
         for _ in range(self.rounds):
+            setup()
             start = time.perf_counter()
             target()
             self.stats.stats.data.append(time.perf_counter() - start)

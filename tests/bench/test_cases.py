@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from bench import bench_recompute, cases, sweep
+from bench import bench_recompute, grids, sweep
 from bench.cases import in_order
 from bench.session import Session
 from bench.sweep import SWEEPS, SweepError
@@ -30,7 +30,7 @@ def test_every_case_keeps_the_contract_and_has_a_name_of_its_own(name: str) -> N
 
 def test_figure19_covers_both_directions_and_recompute() -> None:
     axes = sweep.load("figure19").tables
-    swaps, recomputes = cases.swaps(axes["swap"]), cases.recomputes(axes["recompute"])
+    swaps, recomputes = grids.swaps(axes["swap"]), grids.recomputes(axes["recompute"])
     looped = [case for case in swaps if case.model == "opt-13b" and case.method == "memcpy_loop"]
     assert len(looped) == 2 * 9
     assert sum(case.is_ceiling for case in swaps) == 2 * 2
@@ -50,7 +50,7 @@ def test_order_is_by_model_with_ceilings_first_and_drawn_from_the_seed() -> None
 
 
 def test_the_ceiling_of_copies_is_measured_before_and_after() -> None:
-    ordered = in_order(cases.copies(sweep.load("cpu").tables["copy"]), 0)
+    ordered = in_order(grids.copies(sweep.load("cpu").tables["copy"]), 0)
     ceilings = [place for place, case in enumerate(ordered) if case.is_ceiling]
     half = len(ceilings) // 2
     assert ceilings == [*range(half), *range(len(ordered) - half, len(ordered))]
@@ -59,28 +59,28 @@ def test_the_ceiling_of_copies_is_measured_before_and_after() -> None:
 
 def test_copies_are_bounded_by_their_bytes() -> None:
     axes = replace(sweep.load("full").tables["copy"], max_bytes=1 << 20)
-    sizes = {(case.fragment_bytes, case.fragments) for case in cases.copies(axes)}
+    sizes = {(case.fragment_bytes, case.fragments) for case in grids.copies(axes)}
     assert max(size * count for size, count in sizes if size and count) == 1 << 20
     assert {24576, 28672, 32768} <= {size for size, _ in sizes}
-    assert {case.direction for case in cases.copies(axes)} == {"swap_out", "swap_in", "both"}
+    assert {case.direction for case in grids.copies(axes)} == {"swap_out", "swap_in", "both"}
 
 
 def test_layers_the_model_does_not_have_are_refused() -> None:
     with pytest.raises(SweepError, match="--layers 33: llama-3-8b has 32 layers"):
-        cases.swaps(sweep.load("quick", {"layers": 33}).tables["swap"])
+        grids.swaps(sweep.load("quick", {"layers": 33}).tables["swap"])
 
 
 def test_pools_have_room_to_scatter_and_ceilings_need_none() -> None:
     axes = sweep.load("figure19").tables["swap"]
-    scattered = next(case for case in cases.swaps(axes) if case.block_size == 16)
-    ceiling = next(case for case in cases.swaps(axes) if case.is_ceiling)
+    scattered = next(case for case in grids.swaps(axes) if case.block_size == 16)
+    ceiling = next(case for case in grids.swaps(axes) if case.is_ceiling)
     assert (sequence_blocks(scattered), pool_blocks(scattered, 12288), pool_blocks(scattered, 0)) == (16, 768, 32)
     assert pool_blocks(ceiling, 12288) == sequence_blocks(ceiling)
     assert ceiling.geometry.block_bytes * sequence_blocks(ceiling) == 256 * 819_200
 
 
 def test_a_prefill_needs_at_least_its_weights() -> None:
-    case = cases.recomputes(sweep.load("quick").tables["recompute"])[0]
+    case = grids.recomputes(sweep.load("quick").tables["recompute"])[0]
     assert 16e9 > prefill_bytes(case) > case.shape.weight_bytes("bfloat16") > 15e9
 
 
@@ -89,7 +89,7 @@ def test_models_that_cannot_be_computed_are_swapped(name: str, monkeypatch: pyte
     monkeypatch.setattr(shapes, "SHAPES", dict(shapes.SHAPES))
     layouts = ["layer_split", "layer_joined", "cross_layer"]
     loaded = sweep.load("cpu", {"model": str(CONFIGS / f"{name}.json"), "layers": 0, "layouts": layouts})
-    swaps, recomputes = cases.swaps(loaded.tables["swap"]), cases.recomputes(loaded.tables["recompute"])
+    swaps, recomputes = grids.swaps(loaded.tables["swap"]), grids.recomputes(loaded.tables["recompute"])
     for case in swaps:
         assert case.geometry.block_bytes == EXPECTED[name][0] // 2 * 4 * case.geometry.block_size  # cpu: float32
     latent = name == "deepseek-v2-lite"
@@ -103,7 +103,7 @@ def test_models_that_cannot_be_computed_are_swapped(name: str, monkeypatch: pyte
 def test_a_latent_is_one_piece_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "SHAPES", dict(shapes.SHAPES))
     loaded = sweep.load("cpu", {"model": str(CONFIGS / "deepseek-v2-lite.json"), "layers": 0})
-    joined = next(case for case in cases.swaps(loaded.tables["swap"]) if case.layout == "layer_joined")
+    joined = next(case for case in grids.swaps(loaded.tables["swap"]) if case.layout == "layer_joined")
     block, layer, kv = joined.geometry.strides(8)
     assert (kv * 2, layer) == (block, 8 * block)  # a layer's 576 elements lie together, block after block
     assert block == joined.geometry.block_size * 576 * 4
