@@ -11,6 +11,7 @@ from analysis.commands.crossover import crossover
 from analysis.commands.figure19 import figure19
 from analysis.commands.methods import methods
 from analysis.commands.predict import predict
+from analysis.commands.recoveries import recoveries
 from analysis.commands.report import report
 from analysis.commands.schema import schema
 from analysis.commands.shape import shape
@@ -25,7 +26,7 @@ def _commands() -> None:
     """Figures and tables from result files: swap a preempted sequence's KV cache, or recompute it."""
 
 
-for command in (figure19, crossover, claims, methods, compare, predict, report, shape, schema):
+for command in (figure19, crossover, claims, methods, recoveries, compare, predict, report, shape, schema):
     app.command()(command)
 
 

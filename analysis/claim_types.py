@@ -33,15 +33,17 @@ class Need:
     Attributes
     ----------
     sweep : str
-        What produces them: a sweep file, or a bench that the suite does not have yet.
+        What produces them: a sweep file and its table, or something that this suite does not have.
     recovery : str
-        "swap", "recompute", or a recovery still to come.
+        "swap", "recompute", or another recovery.
     axes : mapping of str to tuple
         Axis of the case, and the values of which any one will do.
     several : tuple of str
         Axes on which the rows must take two values or more.
     note : str
         What the axes cannot say.
+    or_else : Need or None
+        Other rows that do as well.
     """
 
     sweep: str
@@ -49,6 +51,7 @@ class Need:
     axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     several: tuple[str, ...] = ()
     note: str = ""
+    or_else: Need | None = None
 
     @property
     def text(self) -> str:
@@ -56,12 +59,16 @@ class Need:
         parts = [f"{axis}={'|'.join(map(str, values))}" for axis, values in self.axes.items()]
         parts += [f"two or more of {axis}" for axis in self.several]
         parts += [self.note] if self.note else []
-        return f"{self.recovery} [{', '.join(parts)}] of {self.sweep}"
+        axes = f" [{', '.join(parts)}]" if parts else ""
+        text = f"{self.recovery}{axes} of {self.sweep}"
+        return f"{text}, or {self.or_else.text}" if self.or_else else text
 
     def met_by(self, machine: Machine) -> bool:
         """Whether the machine measured such cases."""
-        rows = machine.copies if self.recovery == "copy" else machine.rows
-        chosen = rows[rows["recovery"] == self.recovery]
+        return self._met_by(machine) or (self.or_else is not None and self.or_else.met_by(machine))
+
+    def _met_by(self, machine: Machine) -> bool:
+        chosen = machine.cases(self.recovery)
         for axis, values in self.axes.items():
             chosen = chosen[chosen[axis].isin(list(values))] if axis in chosen else chosen.iloc[:0]
         if any(axis not in chosen or chosen[axis].nunique() < 2 for axis in self.several):

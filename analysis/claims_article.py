@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analysis import claims_arithmetic as arithmetic
 from analysis import claims_prefill as prefill
 from analysis import claims_record as record
+from analysis import claims_recoveries as recoveries
 from analysis import claims_transfer as transfer
 from analysis.claim_types import Claim, Need
 from analysis.claims_blocks import COMPARABLE, converges, never_reverses, on_panels
@@ -81,8 +84,10 @@ ARTICLE_CLAIMS = (
         source=RECOMPUTE_SECTION,
         claimed="156",
         unit="FLOP/byte",
-        test="peak over memory bandwidth of the data sheets (within 5 %)",
+        test="peak over memory bandwidth, of the data sheets and as measured (within 5 %)",
+        needs=recoveries.PROBES,
         on_record=arithmetic.ridge_of_a100,
+        on_machine=recoveries.measured_ridge,
     ),
     Claim(
         id="short-prefills-memory-bound",
@@ -91,9 +96,9 @@ ARTICLE_CLAIMS = (
         claimed="no length named",
         unit="tokens",
         test="FLOP per byte over the tokens of a batch; exponent of the time over tokens",
-        needs=(SHORT_LENGTHS,),
+        needs=(replace(SHORT_LENGTHS, or_else=recoveries.RIDGE_PREFILLS),),
         on_record=prefill.published_shortness,
-        on_machine=prefill.measured_shortness,
+        on_machine=recoveries.measured_shortness,
     ),
     Claim(
         id="wall-clock-below-peak",
@@ -113,10 +118,9 @@ ARTICLE_CLAIMS = (
         claimed=f"<= {prefill.FAR_SMALLER}",
         unit="marginal / alone",
         test="time of a batch with and without the sequence, over its time alone",
-        needs=(
-            Need("bench_batching ([batching]), not in the suite yet", "recompute", note="seq_len x tokens it joins"),
-        ),
+        needs=(recoveries.JOINS,),
         on_record=prefill.published_marginal,
+        on_machine=recoveries.measured_marginal,
     ),
     Claim(
         id="swap-blocks-the-gpu",
@@ -124,8 +128,9 @@ ARTICLE_CLAIMS = (
         source=RECOMPUTE_SECTION,
         claimed="no overlap",
         unit="",
-        test="decode steps beside a swap in, against decode steps alone",
-        needs=(Need("bench_interference, not in the suite yet", "swap", note="method x decode batch beside it"),),
+        test="steps beside a swap in, against steps alone: what they lose for each second of swap",
+        needs=(recoveries.BESIDE,),
+        on_machine=recoveries.measured_serial,
     ),
     Claim(
         id="swap-takes-the-link",
@@ -134,7 +139,7 @@ ARTICLE_CLAIMS = (
         claimed=f"< {transfer.DUPLEX}",
         unit="both directions / one",
         test="copies in both directions at once against one direction",
-        needs=(Need("[copy] of bench_copy", "copy", {"direction": ("both",)}),),
+        needs=(Need("sweep quick, table [copy]", "copy", {"direction": ("both",)}),),
         on_record=transfer.both_directions,
         on_machine=transfer.measured_both,
     ),
@@ -181,7 +186,7 @@ ARTICLE_CLAIMS = (
         claimed="attention dominates",
         unit="share of FLOPs",
         test=f"share of attention; exponent of the time over tokens ({prefill.QUADRATIC} or more: nearer the square)",
-        needs=(Need("sweep full", "recompute", {"seq_len": (8192, 16384, 32768)}),),
+        needs=(Need("sweep full, table [recompute]", "recompute", {"seq_len": (8192, 16384, 32768)}),),
         on_record=prefill.published_growth,
         on_machine=prefill.measured_growth,
     ),
@@ -191,8 +196,10 @@ ARTICLE_CLAIMS = (
         source=CONDITIONS,
         claimed="1",
         unit="reads",
-        test="counting what each resumption needs",
+        test="counting what each resumption needs; time of three preemptions over that of one",
+        needs=recoveries.AGAIN,
         on_record=arithmetic.three_preemptions,
+        on_machine=recoveries.measured_preemptions,
     ),
     Claim(
         id="preemption-rate-thresholds",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ SHORT = 256  # tokens: what "short" may mean at most
 LONG = 8192  # tokens: "8K+"
 FAR_SMALLER = 0.5  # marginal / alone
 SAME = 0.1  # block sizes change recompute by at most 10 %
+Step = tuple[int, int, Estimate]  # from, to (tokens), exponent of the time over the tokens
 
 
 def published_growth(claim: Claim, published: pd.DataFrame) -> list[Verdict]:
@@ -41,14 +43,15 @@ def measured_growth(claim: Claim, machine: Machine) -> list[Verdict]:
     """The exponents of a machine's own recompute times up to 8K tokens and beyond."""
     found = []
     for curve in machine.curves:
-        steps = [(a, b, _exponent(a, b, ta, tb)) for (a, ta), (b, tb) in _neighbours(curve) if b >= LONG]
+        steps = [step for step in steps_of(curve) if step[1] >= LONG]
         if steps and curve.batch == 1:
             found.append(_growth(claim, steps, machine.name, f"measured ({machine.name})", curve.model))
     return found
 
 
-def _neighbours(curve: Curve) -> Iterable[tuple[tuple[int, Estimate], tuple[int, Estimate]]]:
-    return zip(curve.points, curve.points[1:], strict=False)
+def steps_of(curve: Curve) -> list[Step]:
+    """The local exponent of the time between neighbouring lengths."""
+    return [(a, b, _exponent(a, b, at_a, at_b)) for (a, at_a), (b, at_b) in pairwise(curve.points)]
 
 
 def _exponent(a: int, b: int, at_a: Estimate, at_b: Estimate) -> Estimate:
@@ -57,9 +60,7 @@ def _exponent(a: int, b: int, at_a: Estimate, at_b: Estimate) -> Estimate:
     return Estimate(float(np.log(ratio.value) / np.log(b / a)), draws)
 
 
-def _growth(
-    claim: Claim, steps: Sequence[tuple[int, int, Estimate]], machine: str, origin: str, model: str = MODEL
-) -> Verdict:
+def _growth(claim: Claim, steps: Sequence[Step], machine: str, origin: str, model: str = MODEL) -> Verdict:
     outcomes = [within(exponent, QUADRATIC, np.inf) for _, _, exponent in steps]
     a, b, last = steps[-1]
     from_ = next((start for (start, _, _), holds in zip(steps, outcomes, strict=True) if holds), None)
@@ -80,24 +81,22 @@ def published_shortness(claim: Claim, published: pd.DataFrame) -> list[Verdict]:
     found = arithmetic.short_prefills(claim, published)
     for series in pub.prefill_series(published, model=MODEL, kind="prefill_total_s"):
         steps = [(a, b, Estimate(e)) for a, b, e in record.exponents(series.tokens, series.seconds)]
-        found += _shortness(claim, steps, series.hardware, f"published ({record.short(series.source)})")
+        origin = f"published ({record.short(series.source)})"
+        found += [verdict] if (verdict := shortness(claim, steps, series.hardware, origin)) else []
     return found
 
 
 def measured_shortness(claim: Claim, machine: Machine) -> list[Verdict]:
     """The same on a machine's own recompute times."""
-    found = []
-    for curve in machine.curves:
-        steps = [(a, b, _exponent(a, b, ta, tb)) for (a, ta), (b, tb) in _neighbours(curve)]
-        if curve.batch == 1:
-            found += _shortness(claim, steps, machine.name, f"measured ({machine.name})")
-    return found
+    origin = f"measured ({machine.name})"
+    judged = [shortness(claim, steps_of(curve), machine.name, origin) for curve in machine.curves if curve.batch == 1]
+    return [verdict for verdict in judged if verdict]
 
 
-def _shortness(claim: Claim, steps: Sequence[tuple[int, int, Estimate]], machine: str, origin: str) -> list[Verdict]:
-    """DEPENDS where times are flat up to some length and follow the tokens above it; needs lengths up to 256."""
+def shortness(claim: Claim, steps: Sequence[Step], machine: str, origin: str) -> Verdict | None:
+    """DEPENDS where times are flat up to some length and follow the tokens above it; None without lengths up to 256."""
     if not steps or steps[0][1] > SHORT:
-        return []
+        return None
     flat = [b for _, b, exponent in steps if exponent.value < FLAT]
     upper = max(flat, default=0)
     if not flat:
@@ -108,7 +107,7 @@ def _shortness(claim: Claim, steps: Sequence[tuple[int, int, Estimate]], machine
         verdict = Answer.DEPENDS
         because = f"It depends on the tokens: times are nearly flat up to about {upper}, and follow the tokens above."
     where = f"{steps[0][0]} to {steps[-1][1]} tokens, exponent below {FLAT} taken as flat"
-    return [claim.says(verdict, because, found=upper, origin=origin, machine=machine, where=where)]
+    return claim.says(verdict, because, found=upper, origin=origin, machine=machine, where=where)
 
 
 def published_sign(claim: Claim, published: pd.DataFrame) -> list[Verdict]:

@@ -1,7 +1,7 @@
 """The same cases on two machines, or before and after a change: ratio of medians with its bootstrap interval.
 
-Cases are joined on the case itself. A ratio above 1 is slower than the base. Swaps whose bytes were not compared have
-no number here.
+Cases are joined on the case itself. A ratio above 1 is slower than the base. Swaps and copies whose bytes were not
+compared have no number here.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def compare_groups(frame: pd.DataFrame, base: str | None = None, with_cpu: bool 
     NothingToDraw
         With fewer than two groups, no group of that name, no case in common, or a CPU beside a GPU.
     """
-    frame = frame[(frame["recovery"] == "recompute") | frame["verified"].astype(bool)]
+    frame = frame[~frame["recovery"].isin(["swap", "copy"]) | frame["verified"].astype(bool)]
     names = [str(name) for name in frame["machine"].unique()]
     if len(names) < 2:
         raise NothingToDraw(
@@ -152,13 +152,47 @@ def case_text(row: dict[Any, Any]) -> str:
         again = "again" if row.get("repeat") == 1 else None
         parts = ["copy", row["direction"], row["method"], row["placement"], size, again]
     else:
-        what = row["recovery"] if pd.isna(row["direction"]) else row["direction"]
-        block = None if pd.isna(row["block_size"]) else f"block {row['block_size']}"
-        layers = f"{row['layers_timed']}/{row['layers_model']} layers"
-        part = None if row["layers_timed"] == row["layers_model"] else layers
-        tokens = f"{row['seq_len']} tokens" + (f" x {row['batch']}" if row["batch"] > 1 else "")
-        parts = [what, row["method"], row["layout"], row["placement"], block, tokens, row["model"], row["dtype"], part]
+        swap = row["recovery"] == "swap"
+        what = row["direction"] if swap else " ".join(filter(None, (row["recovery"], question_text(row))))
+        direction = None if swap else row["direction"]
+        where = [row["method"], _sized(row, "programs", "{} programs"), row["layout"], row["placement"]]
+        tokens = _sized(row, "seq_len", "{} tokens")
+        batch = f"x {row['batch']}" if not pd.isna(row["batch"]) and row["batch"] > 1 else None
+        sizes = [_sized(row, "block_size", "block {}"), tokens, batch]
+        parts = [what, direction, *where, *sizes, row["model"], row["dtype"], _layers(row)]
     return " ".join(str(part) for part in parts if not pd.isna(part))
+
+
+def question_text(row: dict[Any, Any]) -> str:
+    """What a case asks beside model, length and way of swapping, in words; empty for a plain swap or recompute."""
+    context = _sized(row, "company_context", ", {} tokens each") or ""
+    parts = [
+        _sized(row, "probe", "{}"),
+        _sized(row, "matrix", "{0} x {0}"),
+        _sized(row, "memory_bytes", "{} B"),
+        _sized(row, "policy", "by {}"),
+        _sized(row, "chunk_tokens", "in chunks of {}"),
+        _sized(row, "cached_tokens", "with {} cached"),
+        _sized(row, "company_size", f"beside {row.get('company')} of {{}}{context}"),
+        _sized(row, "preemptions", "{} times"),
+        _sized(row, "growth_tokens", "growing by {}"),
+        _sized(row, "fraction", "{} computed"),
+        _sized(row, "timed", "{} timed"),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _sized(row: dict[Any, Any], axis: str, words: str) -> str | None:
+    """The axis in words; None where it does not apply, or the file is older than it."""
+    value = row.get(axis)
+    if pd.isna(value):
+        return None
+    return words.format(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _layers(row: dict[Any, Any]) -> str | None:
+    timed, model = row["layers_timed"], row["layers_model"]
+    return None if pd.isna(timed) or timed == model else f"{timed}/{model} layers"
 
 
 def grid(found: Comparison, limit: float) -> list[Grid]:

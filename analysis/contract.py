@@ -25,6 +25,8 @@ CLOCKS = ("wall_s", "issue_s", "device_s")
 BLOCK_AXES = ("layout", "placement", "block_size")
 MODEL_AXES = ("model", "dtype", "layers_timed", "layers_model", "seq_len", "batch")
 COPY_AXES = ("direction", "method", "fragment_bytes", "fragments")
+SWAP_AXES = ("direction", "method", *BLOCK_AXES)
+PROBE_AXES = {"prefill": MODEL_AXES, "gemm": ("matrix", "dtype"), "memory": ("memory_bytes",)}
 
 
 class BadFile(ValueError):
@@ -72,7 +74,9 @@ def expand(specs: str | Path | Iterable[str | Path]) -> list[tuple[str | None, P
     """(label or None, path) of everything `specs` name, each once, in order. BadFile if a glob matches nothing."""
     specs = [specs] if isinstance(specs, str | Path) else specs
     named = [pair for spec in specs for pair in _expand(str(spec))]
-    return list({(label, path.absolute()): (label, path) for label, path in named}.values())
+    once = list({(label, path.absolute()): (label, path) for label, path in named}.values())
+    # `results/*.json` names the contract too, here or in another checkout.
+    return [(label, path) for label, path in once if path.name != SCHEMA_PATH.name] or once
 
 
 def _expand(spec: str) -> Iterator[tuple[str | None, Path]]:
@@ -207,29 +211,70 @@ def _check_machine(path: Path, document: dict[str, Any]) -> None:
 
 
 def _check_row(path: Path, name: str, row: dict[str, Any], session: str) -> None:
-    """What the schema cannot say: clocks of equal length, axes that a swap needs."""
+    """What the schema cannot say: clocks of equal length, axes that a recovery needs, a baseline where one belongs."""
     info = row["extra_info"]
     case, clocks = info["case"], info["clocks"]
-    rounds = {clock: len(clocks[clock]) for clock in CLOCKS} | {"stats.data": len(row["stats"]["data"])}
-    if len(set(rounds.values())) > 1:
-        raise BadFile(path, f"{name}: one value a round expected, found {rounds}")
-    if min(clocks["wall_s"]) <= 0:
-        raise BadFile(path, f"{name}: a wall clock of 0 s; the round was not timed")
+    _check_rounds(path, name, clocks, {"stats.data": row["stats"]["data"]})
     if not np.allclose(row["stats"]["data"], clocks["wall_s"], rtol=0.01, atol=1e-3):
         raise BadFile(path, f"{name}: stats.data and clocks.wall_s tell different times of the same rounds")
     if info["session"] != session:
         raise BadFile(path, f"{name}: session {info['session']!r} in a file of session {session!r}")
-    if missing := [axis for axis in _needed(case) if case.get(axis) is None]:
-        raise BadFile(path, f"{name}: a {case['recovery']} without {', '.join(missing)}")
-    if case["recovery"] != "copy" and case["layers_timed"] > case["layers_model"]:
+    if missing := _missing(case, info["work"]):
+        raise BadFile(path, f"{name}: recovery {case['recovery']!r} without {', '.join(missing)}")
+    if case["layers_timed"] is not None and case["layers_timed"] > (case["layers_model"] or 0):
         raise BadFile(path, f"{name}: {case['layers_timed']} layers timed of a model of {case['layers_model']}")
+    _check_baseline(path, name, info)
+
+
+def _missing(case: dict[str, Any], work: dict[str, Any]) -> list[str]:
+    missing = [axis for axis in _needed(case) if case.get(axis) is None]
+    computes = case["recovery"] == "ridge" and case.get("probe") != "memory"
+    return missing + (["flops"] if computes and not work["flops"] else [])
+
+
+def _check_rounds(path: Path, name: str, clocks: dict[str, Any], beside: dict[str, Any]) -> None:
+    """As many values of each clock as of what stands beside, and wall clocks that ran."""
+    rounds = {clock: len(clocks[clock]) for clock in CLOCKS} | {other: len(data) for other, data in beside.items()}
+    if len(set(rounds.values())) > 1:
+        raise BadFile(path, f"{name}: one value a round expected, found {rounds}")
+    if min(clocks["wall_s"]) <= 0:
+        raise BadFile(path, f"{name}: a wall clock of 0 s; the round was not timed")
+
+
+def _check_baseline(path: Path, name: str, info: dict[str, Any]) -> None:
+    case, baseline = info["case"], info.get("baseline")
+    paired = case["recovery"] in ("batching", "interference") and case.get("company") is not None
+    if paired and baseline is None:
+        raise BadFile(path, f"{name}: recovery {case['recovery']!r} beside a {case['company']} without its baseline")
+    if baseline is None:
+        return
+    if not paired:
+        raise BadFile(path, f"{name}: a baseline where recovery {case['recovery']!r} has no company")
+    _check_rounds(path, f"{name}, baseline", baseline, {"clocks.wall_s": info["clocks"]["wall_s"]})
 
 
 def _needed(case: dict[str, Any]) -> tuple[str, ...]:
-    """Axes that must not be null. A copy moves fragments of no model; a ceiling, one contiguous copy, has no blocks."""
-    if case["recovery"] == "copy":
+    """Axes that must not be null. Copies and some probes are of no model; a ceiling, one large copy, has no blocks."""
+    recovery, swapped = case["recovery"], case.get("policy") in ("swap", "swap_kept")
+    if recovery == "copy":
         return COPY_AXES
-    if case["recovery"] != "swap":
-        return MODEL_AXES
-    ceiling = case["method"] == "contiguous" and not any(case[axis] for axis in BLOCK_AXES)
-    return ("direction", "method", *(() if ceiling else BLOCK_AXES), *MODEL_AXES)
+    if recovery == "swap":
+        ceiling = case["method"] == "contiguous" and not any(case[axis] for axis in BLOCK_AXES)
+        return ("direction", "method", *(() if ceiling else BLOCK_AXES), *MODEL_AXES)
+    if recovery == "ridge":
+        return ("probe", *PROBE_AXES.get(case.get("probe") or "", ()))
+    own = {
+        "recompute": (),
+        "batching": ("policy", *_company(case), *(SWAP_AXES if swapped else ())),
+        "preemptions": ("policy", "preemptions", "growth_tokens", *(("method", *BLOCK_AXES) if swapped else ())),
+        "hybrid": ("fraction", *SWAP_AXES),
+        "interference": ("timed", "company", *_company(case), *SWAP_AXES),
+        "resume": ("policy", *(SWAP_AXES if swapped else ())),
+    }
+    return (*own[recovery], *MODEL_AXES)
+
+
+def _company(case: dict[str, Any]) -> tuple[str, ...]:
+    """Axes that say how large the company is."""
+    sizes = {"prefill": ("company_size",), "decode": ("company_size", "company_context")}
+    return sizes.get(case.get("company") or "", ())

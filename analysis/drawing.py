@@ -15,7 +15,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+from analysis.intervals import Estimate
 
 ORIGINS = ("measured", "published", "modelled")
 ORIGIN_LINES: dict[str, Any] = {"measured": "-", "published": (0, (5, 2)), "modelled": (0, (1, 1.6))}
@@ -24,8 +27,11 @@ ORIGIN_FILLS = {"measured": "full", "published": "full", "modelled": "left"}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 PALETTE = sns.color_palette("colorblind", 10)
 SUSPECT_LABEL = "hollow: suspect"
+CPU_MARK = "CPU, not a GPU figure"
+BAND = Patch(color="0.5", alpha=0.35, lw=0, label="95 % interval of the median")
 TITLE_SIZE, LEGEND_SIZE = 9, 9
 LETTER_INCHES, HANDLE_INCHES = 0.075, 0.75  # of a legend entry at that size
+LINE_INCHES, FREE_LINES = 0.19, 3  # height of a line of the legend, and how many a new figure has room for
 NARROW = 8  # a logarithmic axis over less than this gets every digit as a tick
 WIDE = 10_000  # over more, powers of ten only
 
@@ -77,10 +83,43 @@ def draw_line(
             ax.plot(*zip(*chosen, strict=True), ls="", zorder=4 + above, gid=name, **style)
 
 
+def draw_curve(
+    ax: Axes,
+    x: Sequence[float],
+    y: Sequence[Estimate],
+    *,
+    label: str,
+    marker: str,
+    colour: Any,
+    origin: str = "measured",
+    suspect: Sequence[bool] = (),
+    unit: float = 1.0,
+    gid: str = "",
+    size: float = 6,
+) -> list[Any]:
+    """`draw_line` in another unit, with a band where there are intervals; returns its legend entries."""
+    values = [one.value * unit for one in y]
+    draw_line(ax, x, values, origin=origin, marker=marker, colour=colour, suspect=suspect, gid=gid, size=size)
+    handles: list[Any] = [handle(label, marker, colour, origin, size)]
+    intervals = [(at, one.interval) for at, one in zip(x, y, strict=True)]
+    banded = [(at, ends.low * unit, ends.high * unit) for at, ends in intervals if ends is not None]
+    if banded:
+        places, low, high = zip(*banded, strict=True)
+        ax.fill_between(places, low, high, color=colour, alpha=0.25, lw=0, zorder=2)
+        handles.append(BAND)
+    return handles + ([suspect_handle()] if any(suspect) else [])
+
+
 def handle(label: str, marker: str, colour: Any, origin: str, size: float = 6) -> Line2D:
     """A legend entry in the style of `draw_line`, its label followed by the origin."""
     style = mark_style(marker, colour, origin, size)
     return Line2D([], [], ls=ORIGIN_LINES[origin], lw=1.5, label=f"{label} ({origin})", **style)
+
+
+def looks(names: Iterable[str]) -> dict[str, tuple[str, Any]]:
+    """A marker and a colour by name, each pair once as long as they last."""
+    different = list(dict.fromkeys(names))
+    return {name: (MARKERS[i % len(MARKERS)], PALETTE[i % len(PALETTE)]) for i, name in enumerate(different)}
 
 
 def suspect_handle() -> Line2D:
@@ -89,14 +128,23 @@ def suspect_handle() -> Line2D:
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:
-    """One legend for all panels, each label once; by default as many columns as the longest label leaves room for."""
+    """One legend for all panels, each label once, what is no series last; a long one makes the figure higher.
+
+    By default as many columns as the longest label leaves room for.
+    """
     by_label = {str(one.get_label()): one for one in handles}
+    last = [label for label in (str(BAND.get_label()), SUSPECT_LABEL) if label in by_label]
+    by_label |= {label: by_label.pop(label) for label in last}
     longest = max(map(len, by_label)) * LETTER_INCHES + HANDLE_INCHES
-    room = max(1, int(figure.get_size_inches()[0] / longest))
+    width, height = figure.get_size_inches()
+    room = max(1, int(width / longest))
+    columns = max(1, min(columns or room, len(by_label)))
+    lines = math.ceil(len(by_label) / columns)
+    figure.set_size_inches(width, height + max(0, lines - FREE_LINES) * LINE_INCHES)
     figure.legend(
         handles=list(by_label.values()),
         loc="outside lower center",
-        ncols=max(1, min(columns or room, len(by_label))),
+        ncols=columns,
         fontsize=LEGEND_SIZE,
         handlelength=3.4,
     )
@@ -139,6 +187,14 @@ def log_axis(ax: Axes, label: str, axis: str = "y") -> None:
 def title(ax: Axes, lines: Iterable[str], columns: int) -> None:
     """The title, a line each, wrapped at `columns` letters."""
     ax.set_title("\n".join(textwrap.fill(line, columns) for line in lines if line), fontsize=TITLE_SIZE)
+
+
+def entitle(ax: Axes, lines: Iterable[str], columns: int, cpu: bool) -> None:
+    """The title, and where the rows are of a CPU, that they are: behind the first line, and across the panel."""
+    first, *rest = lines
+    title(ax, (f"{first} - {CPU_MARK}" if cpu else first, *rest), columns)
+    if cpu:
+        watermark(ax)
 
 
 def watermark(ax: Axes) -> None:

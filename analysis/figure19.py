@@ -17,7 +17,7 @@ import pandas as pd
 
 from analysis.contract import NothingToDraw
 from analysis.intervals import Estimate, median
-from analysis.load import CASE_FIELDS, COLUMNS
+from analysis.load import CASE_FIELDS, COLUMNS, plain_recompute
 from analysis.scaling import to_full_model
 
 SERIES = {"recompute": "Recompute", "swap_in": "Swap in", "swap_out": "Swap out", "swap_in_out": "Swap in+out"}
@@ -136,8 +136,8 @@ def panels(frame: pd.DataFrame, selection: Selection | None = None) -> tuple[lis
 
 
 def _usable(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Whole-model rows of swap and recompute; a swap whose bytes were not compared has no number."""
-    frame = frame[frame["recovery"].isin(["swap", "recompute"])]
+    """Whole-model rows of swap, and of recompute in one piece; a swap whose bytes were not compared has no number."""
+    frame = frame[(frame["recovery"] == "swap") | plain_recompute(frame)]
     unverified = (frame["recovery"] == "swap") & ~frame["verified"].astype(bool)
     notes = [f"{unverified.sum()} swap rows left out: their bytes were not verified"] if unverified.any() else []
     frame, dropped = to_full_model(frame[~unverified])

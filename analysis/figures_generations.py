@@ -7,21 +7,17 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from analysis.contract import NothingToDraw
 from analysis.drawing import (
     PALETTE,
     bytes_text,
-    draw_line,
-    handle,
+    draw_curve,
+    entitle,
     legend_below,
     log2_axis,
     log_axis,
     new_figure,
-    suspect_handle,
-    title,
-    watermark,
     without_cpu,
 )
 from analysis.intervals import Estimate
@@ -39,7 +35,6 @@ TOKENS = (256, 512, 1024, 2048, 4096, 8192)
 INCHES = (4.9, 4.0)
 MS = 1e3
 LOOKS = {"recompute": ("s", PALETTE[0]), "layer_split": ("v", PALETTE[3]), "cross_layer": ("o", PALETTE[2])}
-BAND = Patch(color="0.5", alpha=0.35, lw=0, label="95 % interval of the median")
 
 
 class Point(NamedTuple):
@@ -97,9 +92,7 @@ def draw_generations(
     handles: list[Any] = []
     for ax, (lines, cpu, dtype, series) in zip(axes, panels, strict=True):
         handles += _draw_panel(ax, series, _labels(shape, block_size, dtype))
-        title(ax, (*lines, f"{model}, block {block_size}"), 56)
-        if cpu:
-            watermark(ax)
+        entitle(ax, (*lines, f"{model}, block {block_size}"), 56, cpu)
     legend_below(figure, sorted(handles, key=_rank))
     return figure
 
@@ -145,8 +138,7 @@ def _measured_panels(frame: pd.DataFrame, model: str, block_size: int) -> list[P
         if len(series) < 2:
             continue
         cpu = bool((group["backend"] == "cpu").all())
-        mark = " - CPU, not a GPU figure" if cpu else ""
-        lines = (f"{machine}{mark}", f"{dtype}, measured", _layers(group[group["scaled"]]))
+        lines = (str(machine), f"{dtype}, measured", _layers(group[group["scaled"]]))
         found.append((lines, cpu, str(dtype), series))
     return found
 
@@ -181,19 +173,18 @@ def _draw_panel(ax: Axes, series: Series, labels: dict[str, str]) -> list[Any]:
         marker, colour = LOOKS[name]
         for origin in dict.fromkeys(point.origin for point in points):
             run = [point for point in points if point.origin == origin]
-            x, ms = [p.tokens for p in run], [p.time.value * MS for p in run]
-            draw_line(
-                ax, x, ms, origin=origin, marker=marker, colour=colour, suspect=[p.suspect for p in run], gid=name
+            handles += draw_curve(
+                ax,
+                [point.tokens for point in run],
+                [point.time for point in run],
+                label=labels[name],
+                marker=marker,
+                colour=colour,
+                origin=origin,
+                suspect=[point.suspect for point in run],
+                unit=MS,
+                gid=name,
             )
-            handles.append(handle(labels[name], marker, colour, origin))
-        banded = [(p.tokens, *ends) for p in points if (ends := p.time.interval)]
-        if banded:
-            places, low, high = zip(*banded, strict=True)
-            ax.fill_between(
-                places, [v * MS for v in low], [v * MS for v in high], color=colour, alpha=0.25, lw=0, zorder=2
-            )
-            handles.append(BAND)
-        handles += [suspect_handle()] if any(point.suspect for point in points) else []
     log2_axis(ax, [point.tokens for points in series.values() for point in points], "Length (tokens)")
     log_axis(ax, "Time (ms)")
     return handles

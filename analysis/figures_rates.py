@@ -17,14 +17,14 @@ from analysis.drawing import (
     MARKERS,
     PALETTE,
     draw_line,
+    entitle,
     handle,
     legend_below,
     log2_axis,
     log_axis,
+    looks,
     new_figure,
     suspect_handle,
-    title,
-    watermark,
     without_cpu,
 )
 from analysis.intervals import median
@@ -75,21 +75,19 @@ def draw_rates(
     panels = [] if frame is None else _measured_panels(without_cpu(frame, with_cpu))
     curves = [] if published is None else published_curves(published)
     if not panels and curves:
-        names = ", ".join(sorted({curve.hardware for curve in curves}))
-        panels = [(f"{names} (published)", "", way, {}) for way in ("swap_in", "swap_out")]
+        hardware = ", ".join(sorted({curve.hardware for curve in curves}))
+        panels = [(f"{hardware} (published)", "", way, {}) for way in ("swap_in", "swap_out")]
     if not panels:
         raise NothingToDraw("no copy or swap rows with verified bytes, and no published rates")
-    looks = {name: (MARKERS[-1 - i], PALETTE[i]) for i, name in enumerate(dict.fromkeys(map(_curve_name, curves)))}
+    names = dict.fromkeys(map(_curve_name, curves))
+    behind_marks = {name: (MARKERS[-1 - i], PALETTE[i]) for i, name in enumerate(names)}
     figure, axes = new_figure(len(panels), min(2, len(panels)), INCHES)
-    marks = {name: (MARKERS[i % len(MARKERS)], PALETTE[i % len(PALETTE)]) for i, name in enumerate(_methods(panels))}
-    handles: list[Any] = [handle(name, *style, "measured") for name, style in marks.items() if name != CEILING]
+    marks = looks(_methods(panels))
+    handles: list[Any] = [handle(name, *style, "measured") for name, style in marks.items()]
     for ax, (hardware, backend, direction, methods) in zip(axes, panels, strict=True):
         behind = [] if backend == "cpu" else [curve for curve in curves if curve.direction == direction]
-        _draw_panel(ax, methods, behind, marks | looks, handles)
-        cpu = " - CPU, not a GPU figure" if backend == "cpu" else ""
-        title(ax, (hardware + cpu, DIRECTIONS[direction]), 64)
-        if backend == "cpu":
-            watermark(ax)
+        _draw_panel(ax, methods, behind, marks | behind_marks, handles)
+        entitle(ax, (hardware, DIRECTIONS[direction]), 64, backend == "cpu")
     measured = any(methods for _, _, _, methods in panels)
     legend_below(figure, [*handles, STEP_MARK, *([BAND] if measured else [])])
     return figure

@@ -8,26 +8,21 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from analysis import published as pub
 from analysis.contract import NothingToDraw
 from analysis.drawing import (
-    MARKERS,
-    PALETTE,
-    draw_line,
-    handle,
+    draw_curve,
+    entitle,
     legend_below,
     log2_axis,
     log_axis,
+    looks,
     new_figure,
-    suspect_handle,
-    title,
-    watermark,
     without_cpu,
 )
 from analysis.efficiencies import derive
-from analysis.intervals import Interval
+from analysis.intervals import Estimate
 from analysis.load import COLUMNS
 from analysis.measured import seconds
 from analysis.predict import predict_recompute
@@ -43,20 +38,18 @@ MODELLED = ("A100-80GB", "H100-SXM", "H200")  # data sheets that a roofline is d
 LONGEST = 8192  # tokens of a roofline where nothing else is drawn
 INCHES = (6.0, 4.4)
 MS = 1e3
-BAND = Patch(color="0.5", alpha=0.35, lw=0, label="95 % interval of the median")
 KINDS = {"prefill_total_s": "prefill", "ttft_s": "to first token"}
 
 
 class Line(NamedTuple):
-    """One line of both panels: seconds over tokens; `gpu` None where no data sheet is known."""
+    """One line of both panels: seconds (`times`) over tokens; `gpu` None where no data sheet is known."""
 
     name: str
     hardware: str
     origin: str
     tokens: list[int]
-    seconds: list[float]
+    times: list[Estimate]
     gpu: GpuSpec | None
-    ends: Sequence[Interval | None]
     suspect: list[bool]
     batch: int = 1
 
@@ -98,17 +91,14 @@ def draw_recompute(
     if not lines:
         raise NothingToDraw(f"no prefill of {', '.join(models) or 'a model'} in the rows given")
     figure, axes = new_figure(2 * len(lines), 2, INCHES)
-    names = list(dict.fromkeys(line.name for found in lines.values() for line in found))
-    looks = {name: (MARKERS[i % len(MARKERS)], PALETTE[i % len(PALETTE)]) for i, name in enumerate(names)}
+    styles = looks(line.name for found in lines.values() for line in found)
     handles: list[Any] = []
     for index, (model, found) in enumerate(lines.items()):
         time_ax, mfu_ax = axes[2 * index : 2 * index + 2]
-        handles += _draw_times(time_ax, found, looks)
-        _draw_mfu(mfu_ax, model, found, looks)
+        handles += _draw_times(time_ax, found, styles)
+        _draw_mfu(mfu_ax, model, found, styles)
         for ax, what in ((time_ax, "recompute time"), (mfu_ax, "share of the dense 16-bit peak")):
-            title(ax, (_machines(found), f"{model}: {what}" + (" - CPU, not a GPU figure" if cpu else "")), 66)
-            if cpu:
-                watermark(ax)
+            entitle(ax, (_machines(found), f"{model}: {what}"), 66, cpu)
     legend_below(figure, handles)
     return figure
 
@@ -139,7 +129,6 @@ def _measured(rows: pd.DataFrame, model: str) -> Iterator[Line]:
     short = _short_names([str(machine) for machine in rows["machine"].unique()])
     for (machine, dtype, batch), group in rows.groupby(["machine", "dtype", "batch"]):
         points = [(int(cases["seq_len"].iloc[0]), cases) for _, cases in group.groupby("seq_len")]
-        times = [seconds(cases) for _, cases in points]
         layers = f", {group['layers_timed'].max()} of {group['layers_model'].max()} layers scaled to all"
         many = f" x {batch}" if int(str(batch)) > 1 else ""
         yield Line(
@@ -147,9 +136,8 @@ def _measured(rows: pd.DataFrame, model: str) -> Iterator[Line]:
             str(machine),
             "measured",
             [tokens for tokens, _ in points],
-            [time.value for time in times],
+            [seconds(cases) for _, cases in points],
             find_spec(str(group["hardware"].iloc[0]).split(",")[0]),
-            [time.interval for time in times],
             [bool(cases["suspect"].map(bool).any()) for _, cases in points],
             int(str(batch)),
         )
@@ -167,44 +155,36 @@ def _published(published: pd.DataFrame, model: str, hardware: Sequence[str]) -> 
             continue
         tokens = [int(count) for count in series.tokens]
         name = f"{series.hardware} {KINDS[series.kind]}: {series_text(series)}"
-        times, nothing = [float(value) for value in series.seconds], [None] * len(tokens)
+        times = [Estimate(float(value)) for value in series.seconds]
         gpu = pub.find_spec(series.hardware)
-        yield Line(name, series.hardware, "published", tokens, times, gpu, nothing, [False] * len(tokens))
+        yield Line(name, series.hardware, "published", tokens, times, gpu, [False] * len(tokens))
 
 
 def _modelled(published: pd.DataFrame, model: str, longest: int) -> Iterator[Line]:
     shape, known = find(model), derive(published)
     tokens = [2**power for power in range(6, longest.bit_length())]
     for gpu in (spec for spec in all_specs() if spec.name in MODELLED):
-        times = [predict_recompute(shape, count, gpu, known).seconds for count in tokens]
+        times = [Estimate(predict_recompute(shape, count, gpu, known).seconds) for count in tokens]
         name = f"{gpu.name} roofline at {known.flops_share.value:.2f} of peak"
-        yield Line(name, gpu.name, "modelled", tokens, times, gpu, [None] * len(tokens), [False] * len(tokens))
+        yield Line(name, gpu.name, "modelled", tokens, times, gpu, [False] * len(tokens))
 
 
-def _draw_times(ax: Axes, found: Sequence[Line], looks: dict[str, tuple[str, Any]]) -> list[Any]:
+def _draw_times(ax: Axes, found: Sequence[Line], styles: dict[str, tuple[str, Any]]) -> list[Any]:
     handles: list[Any] = []
     for line in found:
-        marker, colour = looks[line.name]
-        ms = [value * MS for value in line.seconds]
-        _draw(ax, line, ms, marker, colour)
-        banded = [(x, *ends) for x, ends in zip(line.tokens, line.ends, strict=True) if ends]
-        if banded:
-            x, low, high = zip(*banded, strict=True)
-            ax.fill_between(x, [v * MS for v in low], [v * MS for v in high], color=colour, alpha=0.25, lw=0, zorder=2)
-        handles += [handle(line.name, marker, colour, line.origin, 5)] + ([BAND] if banded else [])
-        handles += [suspect_handle()] if any(line.suspect) else []
+        handles += _draw(ax, line, line.times, styles, MS)
     _label_x(ax, found)
     log_axis(ax, "Time (ms)")
     return handles
 
 
-def _draw_mfu(ax: Axes, model: str, found: Sequence[Line], looks: dict[str, tuple[str, Any]]) -> None:
+def _draw_mfu(ax: Axes, model: str, found: Sequence[Line], styles: dict[str, tuple[str, Any]]) -> None:
     shape = SHAPES.get(model)
     drawn = 0
     for line in found:
         if line.gpu is None or shape is None:
             continue
-        _draw(ax, line, mfu(shape, line), *looks[line.name])
+        _draw(ax, line, [Estimate(share) for share in mfu(shape, line)], styles)
         drawn += 1
     if not drawn:
         ax.text(0.5, 0.85, "no data sheet, so no peak", transform=ax.transAxes, ha="center", fontsize=9)
@@ -218,21 +198,13 @@ def mfu(shape: ModelShape, line: Line) -> list[float]:
     if line.gpu is None:
         raise ValueError(f"{line.name}: no data sheet, so no peak")
     flops = [line.batch * shape.prefill_flops(tokens) for tokens in line.tokens]
-    return [work / taken / line.gpu.bf16_flops for work, taken in zip(flops, line.seconds, strict=True)]
+    return [work / taken.value / line.gpu.bf16_flops for work, taken in zip(flops, line.times, strict=True)]
 
 
-def _draw(ax: Axes, line: Line, y: list[float], marker: str, colour: Any) -> None:
-    draw_line(
-        ax,
-        line.tokens,
-        y,
-        origin=line.origin,
-        marker=marker,
-        colour=colour,
-        suspect=line.suspect,
-        gid=line.origin,
-        size=5,
-    )
+def _draw(ax: Axes, line: Line, y: list[Estimate], styles: dict[str, tuple[str, Any]], unit: float = 1.0) -> list[Any]:
+    marker, colour = styles[line.name]
+    about: dict[str, Any] = {"label": line.name, "origin": line.origin, "suspect": line.suspect, "gid": line.origin}
+    return draw_curve(ax, line.tokens, y, marker=marker, colour=colour, size=5, unit=unit, **about)
 
 
 def _label_x(ax: Axes, found: Sequence[Line]) -> None:

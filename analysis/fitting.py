@@ -208,6 +208,8 @@ def _judge(
         refusal = f"misses held-out cases by up to {worst:.1%} (limit {HELD_OUT_LIMIT:.0%}): no constants"
     if resamples and observed is None:
         observed = _resampled_residuals(problem, theta, resamples, zlib.crc32(str(key).encode()))
+    elif observed is not None and len(observed):
+        observed = _with_lack_of_fit(problem, theta, observed, zlib.crc32(str(key).encode()))
     draws = None
     if observed is not None and len(observed):
         draws = np.array([maxlinear.refit(problem.observing(row), theta) for row in observed])
@@ -222,6 +224,26 @@ def _resampled_residuals(problem: Problem, theta: Floats, resamples: int, key: i
     residuals = (problem.observed / problem.predict(theta) - 1) * np.sqrt(rows / (rows - used))
     picks = np.random.default_rng((SEED, key)).integers(rows, size=(resamples, rows))
     return np.asarray(np.maximum(problem.predict(theta) * (1 + residuals[picks]), 1e-12))
+
+
+def _with_lack_of_fit(problem: Problem, theta: Floats, observed: Floats, key: int) -> Floats:
+    """Resampled values, each moved by a residual of another case as well: the model misses cases by more than noise.
+
+    Residuals hold the noise of rounds and sessions once already; what exceeds it is the lack of fit (the split of an
+    analysis of variance), and only so much of them is added. Bounds and issue clocks are left as they are.
+    """
+    rows = problem.scored & ~problem.bound
+    count, used = int(rows.sum()), int((theta > problem.lower).sum())
+    if count <= used:
+        return observed
+    residuals = (problem.residuals(theta) * np.sqrt(count / (count - used)))[rows]
+    noise = (observed[:, rows] / np.median(observed[:, rows], axis=0)).var(axis=0).mean()
+    whole = float(np.mean(residuals**2))
+    share = np.sqrt(max(0.0, 1 - noise / whole)) if whole > 0 else 0.0
+    picks = np.random.default_rng((SEED, key)).integers(count, size=(len(observed), count))
+    moved = observed.copy()
+    moved[:, rows] *= 1 - share * (residuals - residuals.mean())[picks]
+    return np.maximum(moved, 1e-12)
 
 
 def _too_few(points: int, constants: int, what: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from rich.text import Text
 
 from analysis.intervals import Estimate
 from analysis.tables import digits
+
+# An underscore within a word marks nothing.
+MARKS = re.compile(r"[\\`*<>\[\]|&]|(?<!\w)_|_(?!\w)")
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Grid:
 
     def markdown(self) -> str:
         """As a Markdown table under its title in bold, notes as a list."""
-        parts = [f"**{self.title}**"] if self.title else []
+        parts = [f"**{plain(self.title)}**"] if self.title else []
         if self.rows:
             rule = ("---:" if name in self.numbers else "---" for name in self.columns)
             lines = [_line(self.columns), f"| {' | '.join(rule)} |", *map(_line, self.rows)]
@@ -70,7 +74,12 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*").replace("\n", "<br>")
+    return plain(text).replace("\n", "<br>")
+
+
+def plain(text: str) -> str:
+    """Text as Markdown that shows it as it is: marks that would be HTML, links, code or emphasis are escaped."""
+    return MARKS.sub(r"\\\g<0>", text)
 
 
 def merged(rows: Sequence[tuple[str, ...]], columns: Sequence[str], over: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -90,7 +99,8 @@ def number(estimate: Estimate | None, unit: float = 1.0, mark: str = "") -> str:
     if estimate is None:
         return "-"
     ends = estimate.interval
-    low_high = "" if ends is None else f"\n{digits(ends.low * unit)}-{digits(ends.high * unit)}"
+    between = "-" if ends is None or ends.low >= 0 else " to "
+    low_high = "" if ends is None else f"\n{digits(ends.low * unit)}{between}{digits(ends.high * unit)}"
     return digits(estimate.value * unit) + mark + low_high
 
 

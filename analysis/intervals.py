@@ -57,6 +57,10 @@ class Estimate:
         draws = None if self.draws is None or other.draws is None else self.draws + other.draws
         return Estimate(self.value + other.value, draws)
 
+    def __sub__(self, other: Estimate) -> Estimate:
+        """Difference of two quantities measured apart."""
+        return self + other * -1
+
     def __truediv__(self, other: Estimate) -> Estimate:
         """Ratio of two quantities measured apart."""
         draws = None if self.draws is None or other.draws is None else self.draws / other.draws

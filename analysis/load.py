@@ -17,7 +17,7 @@ import pandas as pd
 from analysis.contract import CLOCKS, BadFile, ResultFile, read
 from analysis.machine import machine_label
 
-__all__ = ["CASE_FIELDS", "BadFile", "case_id", "load", "load_unmeasured", "read", "rows", "unmeasured"]
+__all__ = ["CASE_FIELDS", "BadFile", "case_id", "load", "load_unmeasured", "plain_recompute", "read", "rows", "unmeasured"]
 
 CASE_FIELDS = (
     "recovery",
@@ -33,15 +33,53 @@ CASE_FIELDS = (
     "seq_len",
     "batch",
 )
+QUESTION_FIELDS = (  # axes of one bench file alone; null in rows, and absent in files, that do not ask that question
+    "chunk_tokens",
+    "cached_tokens",
+    "probe",
+    "matrix",
+    "memory_bytes",
+    "policy",
+    "company",
+    "company_size",
+    "company_context",
+    "preemptions",
+    "growth_tokens",
+    "fraction",
+    "timed",
+)
 WORK_FIELDS = ("bytes", "descriptors", "fragment_bytes", "descriptors_merged", "flops")
-DETAIL_FIELDS = ("ceiling_gbps", "attention_backend", "mfu", "outside_layers_s")
+FACTS = (  # of a row's detail: numbers
+    "ceiling_gbps",
+    "outside_layers_s",
+    "mfu",
+    "mfu_gemm",
+    "peak_gemm_flops",
+    "compile_s",
+    "flop_per_byte",
+    "least_memory_bytes",
+    "memory_gbps",
+    "front_tokens",
+    "front_alone_s",
+    "rest_alone_s",
+    "beside_alone_s",
+    "beside_runs",
+    "step_alone_s",
+)
+DETAIL_FIELDS = (*FACTS, "attention_backend", "cuda_graph", "lengths", "bytes_out", "bytes_in")
+DETAIL_NAMES = {"least_memory_bytes": "memory_bytes"}  # the axis of that name is another thing
+BASELINE = ("baseline_wall_s", "baseline_median_s")
 FILE_FIELDS = ("file", "label", "session", "backend", "hardware", "machine", "origin")
 ROW_FIELDS = ("case_id", "order", "name", "prepare_s", "verified", "suspect", "rounds")
 MEDIANS = tuple(clock.replace("_s", "_median_s") for clock in CLOCKS)
-COLUMNS = (*CASE_FIELDS, *WORK_FIELDS, *CLOCKS, *MEDIANS, *DETAIL_FIELDS, *ROW_FIELDS, *FILE_FIELDS)
+COLUMNS = (*CASE_FIELDS, *WORK_FIELDS, *CLOCKS, *MEDIANS, *BASELINE, *DETAIL_FIELDS, *ROW_FIELDS, *FILE_FIELDS)
 SIZES = ("layers_timed", "layers_model", "block_size", "seq_len", "batch")
-INTEGERS = (*SIZES, *WORK_FIELDS)  # null in some rows: pandas' nullable integers, so that 16 stays 16
-NUMBERS = ("ceiling_gbps", "mfu", "outside_layers_s")
+ASKED_SIZES = (  # question fields that count something
+    *("chunk_tokens", "cached_tokens", "matrix", "memory_bytes", "company_size", "company_context", "preemptions"),
+    "growth_tokens",
+)
+INTEGERS = (*SIZES, *ASKED_SIZES, *WORK_FIELDS)  # null in some rows: nullable integers, so that 16 stays 16
+NUMBERS = (*FACTS, *MEDIANS, "baseline_median_s", "fraction", "prepare_s")
 
 
 def load(specs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
@@ -56,10 +94,10 @@ def load(specs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         The case's axes; the work fields; `wall_s`, `issue_s`, `device_s` (an array of seconds, one a round) and their
-        medians `wall_median_s` ...; `rounds`, `prepare_s`, `verified`, `suspect` (list of reasons), `case_id`,
-        `session`, `order`, `file`, `backend`, `hardware` (GPU, link and driver), `machine` (the label, else the
-        hardware), `origin` ("measured"); and, from the row's detail, `ceiling_gbps`, `attention_backend`, `mfu` and
-        `outside_layers_s`.
+        medians `wall_median_s` ...; `baseline_wall_s` (None where there is none) and `baseline_median_s`; `rounds`,
+        `prepare_s`, `verified`, `suspect` (list of reasons), `case_id`, `session`, `order`, `file`, `backend`,
+        `hardware` (GPU, link and driver), `machine` (the label, else the hardware), `origin` ("measured"); and
+        `DETAIL_FIELDS` from the row's detail, whose `memory_bytes` becomes `least_memory_bytes`.
 
     Raises
     ------
@@ -87,9 +125,15 @@ def rows(files: Iterable[ResultFile]) -> pd.DataFrame:
     records = [_record(file, row) for file in files for row in file.document["benchmarks"]]
     _check_unique(records)
     frame = pd.DataFrame.from_records(records)
-    frame = frame.reindex(columns=[*COLUMNS, *(name for name in frame.columns if name not in COLUMNS)])
-    types = dict.fromkeys(INTEGERS, "Int64") | dict.fromkeys((*NUMBERS, *MEDIANS, "prepare_s"), "float64")
-    return frame.astype(types)
+    known = (*COLUMNS, *QUESTION_FIELDS)
+    frame = frame.reindex(columns=[*known, *(name for name in frame.columns if name not in known)])
+    return frame.astype(dict.fromkeys(INTEGERS, "Int64") | dict.fromkeys(NUMBERS, "float64"))
+
+
+def plain_recompute(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are a recompute in one piece with nothing cached; in chunks or behind a prefix is another question."""
+    whole = frame[["chunk_tokens", "cached_tokens"]].isna().all(axis=1)
+    return (frame["recovery"] == "recompute") & whole
 
 
 def unmeasured(files: Iterable[ResultFile]) -> pd.DataFrame:
@@ -119,7 +163,8 @@ def _record(file: ResultFile, row: dict[str, Any]) -> dict[str, Any]:
         **{field: info["work"][field] for field in WORK_FIELDS},
         **clocks,
         **{median: float(np.median(clocks[clock])) for median, clock in zip(MEDIANS, CLOCKS, strict=True)},
-        **{field: info["detail"].get(field) for field in DETAIL_FIELDS},
+        **_baseline(info.get("baseline")),
+        **{field: info["detail"].get(DETAIL_NAMES.get(field, field)) for field in DETAIL_FIELDS},
         **{field: info[field] for field in ("order", "prepare_s", "verified")},
         "name": row["name"],
         "case_id": case_id(info["case"]),
@@ -127,6 +172,13 @@ def _record(file: ResultFile, row: dict[str, Any]) -> dict[str, Any]:
         "rounds": len(clocks["wall_s"]),
         **_file_facts(file),
     }
+
+
+def _baseline(clocks: dict[str, Any] | None) -> dict[str, Any]:
+    if clocks is None:
+        return dict.fromkeys(BASELINE)
+    wall_s = np.asarray(clocks["wall_s"], dtype=float)
+    return {"baseline_wall_s": wall_s, "baseline_median_s": float(np.median(wall_s))}
 
 
 def _column(axis: str) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 from analysis.contract import NothingToDraw
 from analysis.figure19 import Panel, Selection, panels
 from analysis.intervals import Estimate, median
-from analysis.load import CASE_FIELDS, COLUMNS
+from analysis.load import CASE_FIELDS, COLUMNS, plain_recompute
 from analysis.scaling import to_full_model
 from kernels.specs import GpuSpec, find
 
@@ -51,14 +51,21 @@ class Machine:
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """Swaps whose bytes were compared and recomputes, brought to the whole model."""
+        """Swaps whose bytes were compared and recomputes in one piece, brought to the whole model."""
         swaps = (self.frame["recovery"] == "swap") & self.frame["verified"].astype(bool)
-        return to_full_model(self.frame[swaps | (self.frame["recovery"] == "recompute")])[0]
+        return to_full_model(self.frame[swaps | plain_recompute(self.frame)])[0]
 
     @cached_property
     def copies(self) -> pd.DataFrame:
         """Copies of fragments of no model, bytes compared."""
         return self.frame[(self.frame["recovery"] == "copy") & self.frame["verified"].astype(bool)]
+
+    def cases(self, recovery: str) -> pd.DataFrame:
+        """Rows of one recovery: those of `rows` or `copies`; of any other recovery as they were measured."""
+        if recovery == "copy":
+            return self.copies
+        rows = self.rows if recovery in ("swap", "recompute") else self.frame
+        return rows[rows["recovery"] == recovery]
 
     @cached_property
     def panels(self) -> list[Panel]:
@@ -90,7 +97,7 @@ class Machine:
 
     def plain(self, recovery: str) -> pd.DataFrame:
         """Rows of one recovery without axes of a sweep's own."""
-        rows = self.rows[self.rows["recovery"] == recovery]
+        rows = self.cases(recovery)
         extra = [name for name in rows.columns if name not in COLUMNS and name != "scaled"]
         return rows[rows[extra].isna().all(axis=1)]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analysis import published
 from analysis.intervals import SEED
-from analysis.load import COLUMNS
+from analysis.load import COLUMNS, plain_recompute
 from analysis.scaling import to_full_model
 
 Floats = NDArray[np.float64]
@@ -92,10 +92,10 @@ def copy_observations(frame: pd.DataFrame, resamples: int) -> dict[CopyKey, Obse
 
 
 def prefill_observations(frame: pd.DataFrame, resamples: int) -> dict[PrefillKey, Observations]:
-    """Cases of recompute by key, scaled to the whole model; or of published series."""
+    """Cases of recompute in one piece by key, scaled to the whole model; or of published series."""
     if "quantity" in frame.columns:
         return dict(_published_prefills(frame))
-    rows, _ = to_full_model(frame[frame["recovery"] == "recompute"])
+    rows, _ = to_full_model(frame[plain_recompute(frame)])
     rows = _plain(rows, "scaled")
     same = ["machine", "model", "dtype", "batch", "seq_len"]
     rows = rows[rows["layers_timed"] == rows.groupby(same)["layers_timed"].transform("max")]

@@ -1,4 +1,4 @@
-"""One Markdown report of result files: every table, with the pictures beside it."""
+"""The report of result files as Markdown: the answers, every table, and the pictures by name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.answers import Answer
 from analysis.basis import TRIPS, Basis
 from analysis.claim_types import Verdict
 from analysis.contract import ResultFile
 from analysis.figure19 import Panel
-from analysis.grid import Grid, number
+from analysis.grid import Grid, number, plain
+from analysis.method import METHOD
 from analysis.paper import readings, verdict
+from analysis.questions import QUESTIONS, sheets
 from analysis.tables import MS, digits
 from analysis.tables_claims import summary
 from analysis.tables_crossover import heading, regret_grid, regrets, tie_grids
@@ -35,6 +38,10 @@ class Evidence:
         Rows, and cases without a number.
     panels, bases : list
         Empty where there is no pair of swap and recompute: `missing` says why.
+    answers : list of Answer
+        What stands on top.
+    found : dict
+        What `analysis.questions.answered` found.
     verdicts : list of Verdict
     pictures : dict
         File names by the section they stand in.
@@ -50,6 +57,8 @@ class Evidence:
     arguments: str
     panels: list[Panel] = field(default_factory=list)
     bases: list[Basis] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    found: dict[str, Sequence[Any]] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
     pictures: dict[str, list[str]] = field(default_factory=dict)
     missing: str = ""
@@ -60,13 +69,15 @@ def markdown(evidence: Evidence) -> str:
     """The whole report."""
     parts = ["# Swap or recompute", *_opening(evidence)]
     for title, section in SECTIONS.items():
-        parts += [f"## {title}", *section(evidence)]
+        said = [part for part in section(evidence) if part]
+        parts += [f"## {title}", *said] if said else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _opening(evidence: Evidence) -> Iterator[str]:
+    yield "\n".join(answer.markdown() for answer in evidence.answers) or "No answer: no rows of swap or recompute."
     machines = [str(name) for name in evidence.frame["machine"].unique()]
-    yield f"{len(evidence.frame)} cases of {len(machines)} machine(s): {'; '.join(machines) or 'none'}."
+    yield f"{len(evidence.frame)} cases of {len(machines)} machine(s): {plain('; '.join(machines))}."
     if (evidence.frame["backend"] == "cpu").any():
         yield f"> **{CPU_WARNING}**: rows of a CPU exercise the whole path and say nothing about a GPU."
     yield "Times are medians of the wall clock with their 95 % bootstrap interval."
@@ -78,7 +89,7 @@ def _machines(evidence: Evidence) -> Iterator[str]:
 
 def _figure19(evidence: Evidence) -> Iterator[str]:
     yield from _pictures(evidence, "figure19")
-    yield evidence.missing
+    yield plain(evidence.missing)
     for panel in evidence.panels:
         yield panel_grid(panel).markdown()
 
@@ -106,7 +117,7 @@ def panel_grid(panel: Panel) -> Grid:
 
 def _crossover(evidence: Evidence) -> Iterator[str]:
     yield from _pictures(evidence, "crossover")
-    yield evidence.missing
+    yield plain(evidence.missing)
     for basis in evidence.bases:
         table = regrets(basis, TRIPS)
         for grid in (heading(basis), *tie_grids(basis, ties(basis)), regret_grid(basis, table)):
@@ -121,6 +132,14 @@ def _rates(evidence: Evidence) -> Iterator[str]:
 def _recompute(evidence: Evidence) -> Iterator[str]:
     yield from _pictures(evidence, "recompute", "generations")
     yield recompute_grid(evidence.frame).markdown()
+
+
+def _between(evidence: Evidence) -> Iterator[str]:
+    for name, tables in sheets(evidence.found).items():
+        yield f"### {QUESTIONS[name].words}"
+        yield from _pictures(evidence, name)
+        for sheet in tables:
+            yield sheet.grid().markdown()
 
 
 def _claims(evidence: Evidence) -> Iterator[str]:
@@ -147,7 +166,8 @@ def _left_out(evidence: Evidence) -> Iterator[str]:
 
 
 def _made(evidence: Evidence) -> Iterator[str]:
-    yield f"`python -m analysis report {evidence.arguments}`"
+    yield METHOD
+    yield f"~~~\npython -m analysis report {evidence.arguments}\n~~~"
     rows = []
     for file in evidence.files:
         session = file.document["session"]
@@ -161,29 +181,41 @@ def _made(evidence: Evidence) -> Iterator[str]:
 def _pictures(evidence: Evidence, *names: str) -> Iterator[str]:
     for name in names:
         for path in evidence.pictures.get(name, []):
-            yield f"![{name}]({path})"
+            yield f"![{PICTURES[name]}]({path})"
+
+
+PICTURES = {
+    "figure19": "Time of swap and of recompute over block size",
+    "crossover": "Which of the two is faster over length and block size",
+    "rates": "GB/s of copies over the bytes of one copy",
+    "recompute": "Time and MFU of recompute over length",
+    "generations": "Swap and recompute over length, by hardware generation",
+    **{name: question.words for name, question in QUESTIONS.items()},
+}
 
 
 SECTIONS: dict[str, Callable[[Evidence], Iterator[str]]] = {
-    "Machines": _machines,
     "Figure 19": _figure19,
     "Where swap and recompute tie": _crossover,
     "Copy rates": _rates,
     "Recompute": _recompute,
+    "Between swap and recompute, and in company": _between,
     "Claims": _claims,
+    "Machines": _machines,
     "Skipped, failed and suspect": _left_out,
-    "How this was made": _made,
+    "How it was measured": _made,
 }
 
 
-def values(evidence: Evidence, path: Path, pictures: Sequence[Path]) -> dict[str, Any]:
+def values(evidence: Evidence, path: Path) -> dict[str, Any]:
     """What was written, as plain values."""
     return {
         "report": str(path),
-        "files": [str(picture) for picture in pictures],
+        "files": [str(path)],
         "rows": len(evidence.frame),
         "panels": len(evidence.panels),
         "settings": len(evidence.bases),
+        "questions": list(evidence.found),
         "verdicts": len(evidence.verdicts),
         "notes": [note for note in (evidence.missing, *evidence.notes) if note],
     }

@@ -29,6 +29,9 @@ def to_full_model(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         Dropped: in cross_layer, and in one contiguous copy, the fragment itself grows with the layers.
     copy
         As it is: its fragments are of no model.
+    every other recovery
+        Dropped: company, graphs and two streams at once do not grow with the layers alone. `analysis.recoveries` takes
+        these rows as they are, and says how many layers were timed.
 
     Parameters
     ----------
@@ -54,7 +57,9 @@ def to_full_model(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _refusal(row: dict[Any, Any]) -> str | None:
     """Why a partial row cannot be scaled; None if it can."""
     layers = f"{row['layers_timed']} of {row['layers_model']} layers timed"
-    if row["recovery"] != "recompute":
+    if row["recovery"] not in ("swap", "recompute"):
+        return f"{layers}: a {row['recovery']} is not scaled"
+    if row["recovery"] == "swap":
         if row["layout"] in ("layer_split", "layer_joined"):
             return None
         what = "one contiguous copy" if row["method"] == "contiguous" else f"layout {row['layout']}"

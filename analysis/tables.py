@@ -70,7 +70,10 @@ def _cell(estimate: Estimate | None, unit: float, suspect: bool) -> str:
 
 def digits(number: float) -> str:
     """Four significant digits, never an exponent."""
-    return f"{number:,.0f}" if number >= 1e4 else f"{number:#.4g}".rstrip(".") if number >= 1e-4 else f"{number:.7f}"
+    size = abs(number)
+    if size >= 1e4 or not number:
+        return f"{number:,.0f}"
+    return f"{number:#.4g}".rstrip(".") if size >= 1e-4 else f"{number:.7f}"
 
 
 def _readings(lines: Sequence[Reading]) -> RenderableType:

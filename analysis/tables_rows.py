@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from analysis.comparison import case_text
+from analysis.comparison import case_text, question_text
 from analysis.contract import ResultFile
 from analysis.grid import Grid, number
 from analysis.intervals import Estimate, median
@@ -44,7 +44,8 @@ def _machine(file: ResultFile) -> tuple[str, ...]:
 
 def rates_grid(frame: pd.DataFrame) -> Grid:
     """GB/s of every verified swap and copy, by the bytes of one copy, beside the ceiling of the same session."""
-    rows = frame[frame["verified"].astype(bool) & frame["bytes"].notna() & (frame["recovery"] != "recompute")]
+    copied = frame["recovery"].isin(["swap", "copy"])
+    rows = frame[copied & frame["verified"].astype(bool) & frame["bytes"].notna()]
     columns = ("machine", "direction", "method", "layout", "KiB a copy", "copies", "GB/s", "% of ceiling")
     lines = []
     order = ["machine", "direction", "method", "fragment_bytes", "descriptors"]
@@ -70,9 +71,20 @@ def rates_grid(frame: pd.DataFrame) -> Grid:
 
 
 def recompute_grid(frame: pd.DataFrame) -> Grid:
-    """Every recompute, scaled to the whole model where fewer layers were timed."""
+    """Every recompute, in chunks and behind a cached prefix too, scaled to the whole model."""
     whole, dropped = to_full_model(frame[frame["recovery"] == "recompute"])
-    columns = ("machine", "model", "dtype", "tokens", "batch", "layers timed", "whole model, ms", "MFU", "attention")
+    columns = (
+        "machine",
+        "model",
+        "dtype",
+        "tokens",
+        "batch",
+        "how",
+        "layers timed",
+        "whole model, ms",
+        "MFU",
+        "attention",
+    )
     lines = []
     for _, case in whole.sort_values(["machine", "model", "seq_len"]).groupby(["machine", "case_id"], sort=False):
         first = case.iloc[0]
@@ -80,6 +92,7 @@ def recompute_grid(frame: pd.DataFrame) -> Grid:
         lines.append(
             (
                 *(str(first[name]) for name in ("machine", "model", "dtype", "seq_len", "batch")),
+                question_text(first.to_dict()) or "in one piece",
                 f"{first['layers_timed']} of {first['layers_model']}",
                 number(_seconds(case), MS, _mark(case)),
                 "-" if pd.isna(mfu) else f"{mfu:.1%}",
@@ -87,7 +100,7 @@ def recompute_grid(frame: pd.DataFrame) -> Grid:
             )
         )
     notes = [f"{rows} rows left out: {reason}" for reason, rows in dropped["reason"].value_counts().items()]
-    return Grid("", columns, tuple(lines), (*notes, *_suspect_note(whole)), numbers=columns[3:5] + columns[6:8])
+    return Grid("", columns, tuple(lines), (*notes, *_suspect_note(whole)), numbers=columns[3:5] + columns[7:9])
 
 
 def unmeasured_grid(left: pd.DataFrame) -> Grid:

@@ -163,10 +163,10 @@ def _between(costs: dict[int, tuple[Estimate, Estimate] | None], axis: str) -> C
 
 def _tie(question: str, basis: Basis, found: Crossover | None, trip: str, **at: Any) -> Tie:
     fixed = {"tokens": None, "block_size": None, "kept": None} | at
-    return Tie(question, trip=trip, kind=basis.kind, text=_text(found), found=found, **fixed)
+    return Tie(question, trip=trip, kind=basis.kind, text=in_words(found), found=found, **fixed)
 
 
-def _text(found: Crossover | None) -> str:
+def in_words(found: Crossover | None) -> str:
     """The faster one, the crossing with its interval, the faster one beyond it, and so on upwards."""
     if found is None:
         return "not measured at two places or more"
@@ -174,15 +174,17 @@ def _text(found: Crossover | None) -> str:
         return "equal everywhere" if found.always == "equal" else f"always {found.always}"
     parts = [found.crossings[0].cheaper_below]
     for crossing in found.crossings:
-        parts += [f"{digits(crossing.at)}{_ends(crossing)}", crossing.cheaper_above]
+        parts += [place(crossing), crossing.cheaper_above]
     return " < ".join(parts)
 
 
-def _ends(crossing: Crossing) -> str:
+def place(crossing: Crossing) -> str:
+    """Where it lies, with its interval."""
+    at = digits(crossing.at)
     if crossing.interval is None:
-        return ""
+        return at
     low, high = map(digits, crossing.interval)
-    return f" [{'< ' if crossing.open_low else ''}{low} to {'> ' if crossing.open_high else ''}{high}]"
+    return f"{at} [{'< ' if crossing.open_low else ''}{low} to {'> ' if crossing.open_high else ''}{high}]"
 
 
 def _scaled(found: Crossover, factor: float, unit: str) -> Crossover:

@@ -1,37 +1,29 @@
-"""How long does it take to compute a sequence's K and V again, by length?"""
+"""How long does it take to compute a sequence's K and V again, by length; in chunks, and behind a cached prefix?"""
 
 from __future__ import annotations
 
-import time
-from statistics import median
-
 from bench.cases import Case
 from bench.measure import Benchmark
-from bench.prefills import describe, make_prefill, skip_unless_computable, with_fastest_attention
+from bench.prefills import computed_flops, ready_prefill, skip_unless_computable
 from bench.rows import Work
 from bench.session import Session
-from kernels.specs import peak_flops
+from bench.utilization import utilization
 
 TABLE = "recompute"
 
 
 def bench_recompute(case: Case, bench_session: Session, benchmark: Benchmark) -> None:
-    """A whole prefill: layers, K and V into the pool's blocks, logits of the last token."""
+    """A prefill of all that is not cached: layers, K and V into the pool's blocks, logits of the last token."""
     skip_unless_computable(case)
-    start = time.perf_counter()
-    prefill = with_fastest_attention(make_prefill(case, bench_session.workbench), case)
-    prepare_s = time.perf_counter() - start
-
-    flops = case.sequences * case.shape.prefill_flops(case.length)
+    gemm_flops = bench_session.gemm_flops(case.element)
+    ready = ready_prefill(case, bench_session.workbench)
     row = bench_session.time_case(
         case,
         benchmark,
-        prefill.issue,
-        Work(flops=flops),
-        prepare_s=prepare_s,
+        ready.issue,
+        Work(flops=computed_flops(case)),
+        prepare_s=ready.prepare_s,
         verified=False,
-        detail=describe(prefill, case),
+        detail=ready.detail,
     )
-    facts = bench_session.device.facts()
-    peak = peak_flops(facts["name"], case.element) if facts else None
-    row["detail"]["mfu"] = peak and flops / median(row["clocks"]["wall_s"]) / peak
+    row["detail"].update(utilization(row, bench_session.device, gemm_flops))

@@ -203,12 +203,6 @@ class Case:
         return [size] if size else []
 
     @property
-    def tokens_at_once(self) -> int:
-        """Tokens that one pass computes at most: what its activations take room for."""
-        company = {"prefill": self.company_size or 0, "decode": self.company_size or 0}.get(self.company or "", 0)
-        return max(self.tokens + company, 1)
-
-    @property
     def sequences(self) -> int:
         """Sequences in the batch."""
         return self.batch or 1

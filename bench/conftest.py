@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bench import sweep
 from bench.cases import Case, in_order
@@ -178,5 +179,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
     """A case that the machine has no room for is skipped with the reason, not failed."""
     try:
         return (yield)
-    except (DoesNotFit, PinRefused) as refusal:
-        pytest.skip(str(refusal))
+    except (DoesNotFit, PinRefused, torch.OutOfMemoryError) as refusal:
+        pytest.skip(next(iter(str(refusal).splitlines()), type(refusal).__name__))

@@ -53,6 +53,16 @@ class Measurement:
     baseline: Clocks | None = None
 
 
+class Switch(Protocol):
+    """Other work that runs by itself (bench/beside.py) and is not part of what is timed."""
+
+    def resume(self) -> None:
+        """Have it run; back once it does."""
+
+    def pause(self) -> None:
+        """Have it stop; back once all of it is done. Raises what went wrong in it."""
+
+
 class Recompiled(RuntimeError):
     """torch.compile was at work while rounds were timed. The case leaves no number."""
 
@@ -95,6 +105,7 @@ def measure(
     device: Device,
     budget_s: float,
     baseline: Callable[[], object] | None = None,
+    beside: Switch | None = None,
 ) -> Measurement:
     """Time `issue` for as many rounds as fit into the budget.
 
@@ -112,6 +123,8 @@ def measure(
     baseline : callable, optional
         Another issue, run once for each round: before it in even rounds, behind it in odd ones, so that drift falls on
         both alike. Its clocks are kept apart, in the order of the rounds.
+    beside : Switch, optional
+        What runs beside every timed round and beside none of the baseline's; it is switched between rounds.
 
     Raises
     ------
@@ -119,13 +132,14 @@ def measure(
         If anything was compiled between the first and the last round.
     """
     timed, other = Round(issue, device), None if baseline is None else Round(baseline, device)
-    pair = _Pair(timed, other)
+    pair = _Pair(timed, other, beside)
     with device.on_stream():
         warm_s, pilot_s = _seconds(pair.run_both), _seconds(pair.run_both)
         rounds = rounds_within(budget_s - warm_s - pilot_s, pilot_s)
         pair.forget()
         before, compiled = device.allocation_counts(), compilations()
         benchmark.pedantic(timed.run, setup=pair.before, teardown=pair.behind, rounds=rounds, iterations=1)
+        pair.pause_beside()
         after = device.allocation_counts()
     if compilations() != compiled:
         raise Recompiled(f"torch.compile ran {compilations() - compiled} times while rounds were timed")
@@ -142,12 +156,13 @@ def measure(
 class _Pair:
     """A round and the baseline's beside it, turn about."""
 
-    def __init__(self, timed: Round, other: Round | None) -> None:
-        self._timed, self._other, self._count = timed, other, 0
+    def __init__(self, timed: Round, other: Round | None, beside: Switch | None) -> None:
+        self._timed, self._other, self._beside, self._count = timed, other, beside, 0
 
     def before(self) -> None:
         if self._count % 2 == 0:
             self._run_other()
+        self._resume_beside()
 
     def behind(self) -> None:
         self._timed.read_marks()
@@ -157,6 +172,7 @@ class _Pair:
 
     def run_both(self) -> None:
         self._run_other()
+        self._resume_beside()
         self._timed.run()
 
     def forget(self) -> None:
@@ -164,8 +180,17 @@ class _Pair:
             if each:
                 each.forget()
 
+    def pause_beside(self) -> None:
+        if self._beside:
+            self._beside.pause()
+
+    def _resume_beside(self) -> None:
+        if self._beside:
+            self._beside.resume()
+
     def _run_other(self) -> None:
         if self._other:
+            self.pause_beside()
             start = time.perf_counter()
             self._other.run()
             self._other.wall_s.append(time.perf_counter() - start)

@@ -11,7 +11,9 @@ import pytest
 from bench import rows
 from bench.best import best_methods
 from bench.machine import peak_host_bytes
+from bench.rides import free_rides
 from bench.session import Session
+from bench.splits import best_splits
 
 LINE = "bench_line"
 
@@ -37,8 +39,10 @@ class Progress:
         self._noted.add(name)
         extra_info = item.funcargs["benchmark"].extra_info if report.passed else None  # type: ignore[attr-defined]
         if extra_info:
-            report.user_properties.append((LINE, rows.line(extra_info) + self._suspect(extra_info["suspect"])))
+            line = rows.line(extra_info, self._session.device.runs_at_once)
+            report.user_properties.append((LINE, line + self._suspect(extra_info["suspect"])))
         elif not report.passed:
+            _leave_no_number(item)
             reason, kept = _reason(call), self._session.skipped if report.skipped else self._session.failed
             kept.append({"case": case.as_dict(), "reason": reason})
             report.user_properties.append((LINE, f"{rows.title(case.as_dict())} {report.outcome.upper()}: {reason}"))
@@ -77,7 +81,7 @@ class Progress:
         for title, unmeasured in (("skipped", session.skipped), ("failed", session.failed)):
             for reason, count in Counter(entry["reason"] for entry in unmeasured).most_common(5):
                 terminalreporter.write_line(f"{title} {count}: {reason}")
-        for line in best_methods(session.rows):
+        for line in [*best_methods(session.rows), *best_splits(session.rows), *free_rides(session.rows)]:
             terminalreporter.write_line(line)
         seconds, peak = time.monotonic() - session.started, peak_host_bytes()
         terminalreporter.write_line(f"{self._done} cases in {seconds:.1f} s; peak host memory {peak / 2**30:.2f} GiB")
@@ -91,7 +95,15 @@ class Progress:
 def case_id(item: pytest.Item) -> str | None:
     """The id of the case that a test is about."""
     callspec = getattr(item, "callspec", None)
-    return callspec.params.get("case_id") if callspec else None
+    found = callspec.params.get("case_id") if callspec else None
+    return found if isinstance(found, str) else None  # pytest puts a placeholder where a table has no case
+
+
+def _leave_no_number(item: pytest.Item) -> None:
+    """pytest-benchmark writes what was timed before its test failed, unless the timing itself failed."""
+    benchmark = item.funcargs.get("benchmark")  # type: ignore[attr-defined]
+    if benchmark is not None:
+        benchmark.has_error = True
 
 
 def _reason(call: Any) -> str:

@@ -11,6 +11,7 @@ from bench.measure import Measurement
 from kernels.copy_plan import CopyPlan
 
 SCHEMA = 1
+ISSUE_SHARE, ISSUE_FROM = 0.1, 512  # of the device's time, from so many tokens: past it a round times the host
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,11 @@ def row(
     }
 
 
-def line(extra_info: dict[str, Any]) -> str:
-    """What was timed, how long it took, how fast that is, and against what."""
+def line(extra_info: dict[str, Any], runs_at_once: bool = True) -> str:
+    """What was timed, how long it took, how fast that is, and against what.
+
+    `runs_at_once` is the device's: where it holds, issuing is running and takes all the time there is.
+    """
     wall_s = median(extra_info["clocks"]["wall_s"])
     work, detail, baseline = extra_info["work"], extra_info["detail"], extra_info["baseline"]
     if baseline:
@@ -72,14 +76,25 @@ def line(extra_info: dict[str, Any]) -> str:
         share = f"over {median(baseline['wall_s']) * 1e3:.3f} ms without"
     elif extra_info["case"]["probe"] == "memory":
         rate, share = f"{2 * extra_info['case']['memory_bytes'] / wall_s / 1e9:9.2f} GB/s   ", "read and written"
-    elif work["flops"]:
+    elif work["flops"] and not work["bytes"]:
         rate = f"{work['flops'] / wall_s / 1e12:9.3f} TFLOP/s"
         share = "" if detail.get("mfu") is None else f"{detail['mfu']:6.1%} MFU"
     else:
         gbps, ceiling = work["bytes"] / wall_s / 1e9, detail.get("ceiling_gbps")
         rate = f"{gbps:9.2f} GB/s   "
         share = "" if ceiling is None else f"{gbps / ceiling:6.1%} of the ceiling"
-    return f"{title(extra_info['case'])} {wall_s * 1e3:11.3f} ms {rate} {share}".rstrip()
+    note = "" if runs_at_once else _late_issue(extra_info)
+    return f"{title(extra_info['case'])} {wall_s * 1e3:11.3f} ms {rate} {share}".rstrip() + note
+
+
+def _late_issue(extra_info: dict[str, Any]) -> str:
+    """A note on a prefill that waits for the host: a graph should have kept it from that."""
+    case, clocks = extra_info["case"], extra_info["clocks"]
+    computed = (case["seq_len"] or 0) - (case["cached_tokens"] or 0)
+    late = median(clocks["issue_s"]) / median(clocks["device_s"])
+    if case["recovery"] not in ("recompute", "ridge") or computed < ISSUE_FROM or late <= ISSUE_SHARE:
+        return ""
+    return f"  issuing takes {late:.0%} of the device's time"
 
 
 def title(case: dict[str, Any]) -> str:

@@ -12,11 +12,13 @@ from bench import evidence, rows
 from bench.cases import CEILING, Case
 from bench.grids import GRIDS
 from bench.machine import machine_info, peak_host_bytes
-from bench.measure import Benchmark, measure
+from bench.measure import Benchmark, Switch, measure
+from bench.memory import held_blocks
 from bench.nvml import Nvml
 from bench.rows import Work
 from bench.sweep import Axes, Sweep
-from bench.workbench import Workbench, held_blocks
+from bench.utilization import fastest_gemm
+from bench.workbench import Workbench
 from kernels.device import Device, host_total_bytes, open_device
 
 CEILING_MARGIN = 1.02
@@ -53,6 +55,7 @@ class Session:
     failed: list[dict[str, Any]] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     _ceilings: dict[tuple[Any, ...], float] = field(default_factory=dict)
+    _gemm_flops: dict[str, float] = field(default_factory=dict)
     _device: Device | None = None
     _workbench: Workbench | None = None
     _nvml: Nvml | None = None
@@ -85,6 +88,15 @@ class Session:
             self._workbench = Workbench(self.device, self.nvml, sized, self.seed)
         return self._workbench
 
+    def gemm_flops(self, dtype: str) -> float | None:
+        """FLOP/s of the fastest matrix product here, measured when first asked for; None where none has room.
+
+        Ask before a case takes its memory.
+        """
+        if dtype not in self._gemm_flops and (measured := fastest_gemm(self.device, dtype)):
+            self._gemm_flops[dtype] = measured
+        return self._gemm_flops.get(dtype)
+
     def axes(self, case: Case) -> Axes:
         """The axes the case came from."""
         return self.sweep.tables[case.recovery]
@@ -113,13 +125,14 @@ class Session:
         verified: bool,
         detail: dict[str, Any],
         baseline: Any = None,
+        beside: Switch | None = None,
     ) -> dict[str, Any]:
         """Measure an issue and write the row into the benchmark's `extra_info`.
 
-        With a `baseline` (an issue too) both are measured, turn about.
+        With a `baseline` (an issue too) both are measured, turn about; `beside` runs beside the issue alone.
         """
         before = evidence.snapshot(self.nvml)
-        measured = measure(benchmark, issue, self.device, self.axes(case).budget_s, baseline)
+        measured = measure(benchmark, issue, self.device, self.axes(case).budget_s, baseline, beside)
         after = evidence.snapshot(self.nvml)
         extra_info = rows.row(
             case,

@@ -6,17 +6,18 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from bench.cases import BOTH, Case
+from bench.cases import Case
+from bench.memory import Needs, beside_pools, device_blocks, held_blocks, host_blocks, needs_of, passes, sequence_blocks
 from bench.nvml import Nvml
 from bench.verify import Ids, fill_random
+from kernels.activations import Attending, attending_on
 from kernels.device import Device, DoesNotFit, HostMemory, PinRefused, check_fits
-from kernels.paged_kv import Pool, block_ids, run_length, sides
-from kernels.shapes import ModelShape, dtype_bytes
+from kernels.paged_kv import Pool, block_ids, sides
 from kernels.weights import Weights, random_weights
 
 DEVICE_SHARE = 0.95  # the rest is for torch's context and fragments of its allocator
@@ -45,7 +46,8 @@ class Workbench:
     """Arenas, and facts about them, for the cases of one session.
 
     Arenas are sized for the largest case that fits and made when the first case asks; one pinned allocation a session,
-    since torch's pinned cache hands pages back from the wrong NUMA node (pytorch#160420).
+    since torch's pinned cache hands pages back from the wrong NUMA node (pytorch#160420). What is free is asked at the
+    start, before anything is allocated: whether a case takes its weights first or its pool makes no difference.
 
     Parameters
     ----------
@@ -56,6 +58,8 @@ class Workbench:
     def __init__(self, device: Device, nvml: Nvml, cases: Iterable[tuple[Case, int]], seed: int) -> None:
         self.device, self.nvml, self.seed = device, nvml, seed
         self._cases = list(cases)
+        self._free = device.free_bytes()
+        self._attending: dict[tuple[str | None, str], Attending] = {}
         self._weights: Weights | None = None
         self._device_arena: torch.Tensor | None = None
         self._host: HostMemory | PinRefused | None = None
@@ -70,17 +74,12 @@ class Workbench:
         DoesNotFit, PinRefused
             If the device or the host has no room for the pool, or the host cannot pin it.
         """
-        blocks, needed = pool_blocks(case, pool_tokens), sequence_blocks(case)
-        size = blocks * case.geometry.block_bytes
         on_device, on_host = sides(case.placement or "contiguous")
-        pool, ids, company = self._on_device(case, on_device, blocks)
-        return Placed(
-            pool,
-            ids,
-            Pool(self.host_arena(size), case.geometry, blocks, "host"),
-            block_ids(on_host, needed, blocks, 2 * self.seed + 1),
-            company,
-        )
+        pool, ids, company = self._on_device(case, on_device, device_blocks(case, pool_tokens))
+        blocks = host_blocks(case, pool_tokens)
+        arena = self.host_arena(blocks * case.geometry.block_bytes)
+        host_ids = block_ids(on_host, sequence_blocks(case), blocks, 2 * self.seed + 1)
+        return Placed(pool, ids, Pool(arena, case.geometry, blocks, "host"), host_ids, company)
 
     def place_on_device(self, case: Case) -> tuple[Pool, Ids, tuple[Ids, ...]]:
         """A device pool, and the blocks in random order of the case's sequences and of each of the company's.
@@ -105,15 +104,17 @@ class Workbench:
         Raises
         ------
         DoesNotFit
-            If weights and activations need more than is free.
+            If what the case computes, and its weights where others are held, need more than is free.
         """
-        held = self._weights
-        if held is None or (held.shape, held.dtype) != (case.shape, case.dtype):
-            self._weights = held = None  # the old ones go before the new ones come
-            what = f"a prefill of {case.tokens_at_once:,} tokens of {case.model}"
-            check_fits(self.device, prefill_bytes(case), 0, what=what)
-            self._weights = held = random_weights(case.shape, case.element, self.device, self.seed)
-        return held
+        if self._weights and (self._weights.shape, self._weights.dtype) != (case.shape, case.dtype):
+            self._weights = None  # the old ones go before the new ones come
+        needs = self._needs(case)
+        tokens = max((one.tokens for one in passes(case)), default=0)
+        what = f"{case.model} with a pass of {tokens:,} tokens"
+        check_fits(self.device, needs.working + (0 if self._weights else needs.weights), 0, what=what)
+        if self._weights is None:
+            self._weights = random_weights(case.shape, case.element, self.device, self.seed)
+        return self._weights
 
     def device_arena(self, nbytes: int) -> torch.Tensor:
         """The arena on the device; DoesNotFit if it has fewer than `nbytes`."""
@@ -144,25 +145,32 @@ class Workbench:
 
     @cached_property
     def _room(self) -> tuple[int, int]:
-        """Bytes the arenas may take on the device and on the host: what is free less what the prefills will need.
-
-        A prefill that does not fit even alone is going to be skipped, and gets no room kept.
-        """
-        free_device, free_host = self.device.free_bytes()
-        prefills = (prefill_bytes(case) for case, _ in self._cases if case.computes)
-        prefill = max((size for size in prefills if size <= free_device * DEVICE_SHARE), default=0)
+        """Bytes the arenas may take on the device and on the host, beside what cases need for weights and for work."""
+        free_device, free_host = self._free
         if self.device.backend == "cpu":
-            half = (int(free_host * DEVICE_SHARE) - prefill) // 2
+            budget = int(free_host * DEVICE_SHARE)
+            half = (budget - beside_pools(self._all_needs, budget)) // 2
             return half, half
-        return int(free_device * DEVICE_SHARE) - prefill, int(free_host * HOST_SHARE)
+        budget = int(free_device * DEVICE_SHARE)
+        return budget - beside_pools(self._all_needs, budget), int(free_host * HOST_SHARE)
 
-    def _largest(self, side: str, room: int) -> int:
-        """Bytes of the largest pool that fits; a host arena serves only what crosses the link."""
-        sizes = (
-            pool_blocks(case, pool_tokens) * case.geometry.block_bytes
-            for case, pool_tokens in self._cases
-            if side == "device" or case.crosses_link
-        )
+    @cached_property
+    def _all_needs(self) -> list[Needs]:
+        return [self._needs(*sized) for sized in self._cases]
+
+    def _needs(self, case: Case, pool_tokens: int = 0) -> Needs:
+        return needs_of(case, pool_tokens, self._attending_of)
+
+    def _attending_of(self, case: Case) -> Attending:
+        """What of attention runs here for the case's model: asked of the device once."""
+        key = case.model, case.element
+        if key not in self._attending:
+            self._attending[key] = attending_on(self.device, case.shape, case.element)
+        return self._attending[key]
+
+    def _largest(self, side: Literal["device", "host"], room: int) -> int:
+        """Bytes of the largest pool that fits."""
+        sizes = (need.device_pool if side == "device" else need.host_pool for need in self._all_needs)
         size = max((size for size in sizes if size <= room), default=0)
         check_fits(self.device, *((size, 0) if side == "device" else (0, size)), what=f"the {side} arena")
         return size
@@ -187,37 +195,3 @@ def _enough(arena: torch.Tensor, nbytes: int, side: str, room: int) -> torch.Ten
     if nbytes > arena.numel():
         raise DoesNotFit(f"a pool of {nbytes:,} bytes in {side} memory; {max(room, 0):,} are free for pools")
     return arena
-
-
-def sequence_blocks(case: Case) -> int:
-    """Blocks that the case's sequences hold; each direction has its own where both run at once."""
-    return case.sequences * (2 if case.direction == BOTH else 1) * case.geometry.blocks_for(case.length)
-
-
-def held_blocks(case: Case) -> int:
-    """Blocks that the case's sequences and their company hold on the device."""
-    return sequence_blocks(case) + sum(map(case.geometry.blocks_for, case.company_lengths))
-
-
-def pool_blocks(case: Case, pool_tokens: int) -> int:
-    """Blocks of the case's pools: `pool_tokens` tokens (0: twice the sequences), never less than what is held.
-
-    A ceiling and a prefill need no room to scatter.
-    """
-    needed = held_blocks(case)
-    if case.placement is None:
-        return needed
-    blocks = max(needed, case.geometry.blocks_for(pool_tokens or 2 * case.tokens))
-    run = run_length(case.placement) or 1
-    return -(-blocks // run) * run
-
-
-def prefill_bytes(case: Case) -> int:
-    """Bytes of weights and, roughly, of activations that a prefill needs beside its pool."""
-    shape, element = case.shape, dtype_bytes(case.element)
-    return shape.weight_bytes(case.element) + case.tokens_at_once * _activation_width(shape) * element
-
-
-def _activation_width(shape: ModelShape) -> int:
-    """Elements a token that live at once: residual, normed input, Q K V, attention, and the MLP's widest moment."""
-    return 4 * shape.hidden + 2 * (shape.q_width + 2 * shape.kv_width) + 3 * shape.ffn

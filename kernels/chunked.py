@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ class Chunk:
     ended: tuple[bool, ...]
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class ChunkedPrefill:
     """A prefill in chunks, made ready by `prepare_chunks`.

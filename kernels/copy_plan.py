@@ -33,6 +33,9 @@ class CopyPlan:
         The memory the addresses lie in; held so that it outlives the plan.
     direction : {"swap_out", "swap_in"}
         Device to host, or host to device: from the pools, never said twice.
+    behind_writes : bool
+        What the stream holds before the copy may write the source, so that it must be read in the stream's order.
+        Blocks of the device always are; those of the host are at rest unless a swap out comes before the swap in.
     """
 
     src: Addresses
@@ -41,6 +44,7 @@ class CopyPlan:
     src_arena: torch.Tensor
     dst_arena: torch.Tensor
     direction: Direction
+    behind_writes: bool = True
 
     @property
     def descriptors(self) -> int:
@@ -70,8 +74,15 @@ class CopyPlan:
         return replace(self, src=src[first], dst=dst[first], sizes=np.add.reduceat(sizes, first))
 
 
-def build(src: Pool, src_ids: NDArray[np.int64], dst: Pool, dst_ids: NDArray[np.int64]) -> CopyPlan:
+def build(
+    src: Pool, src_ids: NDArray[np.int64], dst: Pool, dst_ids: NDArray[np.int64], behind_swap_out: bool = False
+) -> CopyPlan:
     """The plan that copies blocks `src_ids` of one pool to blocks `dst_ids` of another, pair by pair.
+
+    Parameters
+    ----------
+    behind_swap_out : bool
+        The same stream swaps out to these blocks of the host before it swaps them in.
 
     Raises
     ------
@@ -88,6 +99,7 @@ def build(src: Pool, src_ids: NDArray[np.int64], dst: Pool, dst_ids: NDArray[np.
         src_arena=src.arena,
         dst_arena=dst.arena,
         direction="swap_out" if src.memory == "device" else "swap_in",
+        behind_writes=src.memory == "device" or behind_swap_out,
     )
 
 

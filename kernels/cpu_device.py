@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from kernels.device import Backend, Device, HostMemory, Mark, host_free_bytes
+from kernels.device import Backend, Device, HostMemory, Mark, NotCaptured, T, host_free_bytes
 
 
 class _CpuMark:
@@ -50,6 +50,10 @@ class CpuDevice:
     def enqueue(self, issue: Callable[[], object]) -> None:
         """Call `issue`."""
         issue()
+
+    def capture(self, issue: Callable[[], T]) -> tuple[Callable[[], None], T]:
+        """NotCaptured: work runs when it is issued."""
+        raise NotCaptured("a CPU runs what is issued at once")
 
     def finish(self) -> None:
         """Wait for what this stream holds: nothing is ever pending in the calling thread."""

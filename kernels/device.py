@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ import torch
 from kernels import cuda_driver
 
 Backend = Literal["cuda", "cpu"]
+T = TypeVar("T")
 
 
 class DoesNotFit(ValueError):
@@ -30,6 +31,10 @@ class DoesNotFit(ValueError):
 
 class PinRefused(RuntimeError):
     """The driver refuses to pin host memory (WSL, confidential computing, a low memlock limit)."""
+
+
+class NotCaptured(RuntimeError):
+    """Work that cannot be recorded to be issued again in one call."""
 
 
 class Mark(Protocol):
@@ -78,6 +83,9 @@ class Device(Protocol):
 
         Copies alone may be enqueued on a CPU's sibling: its thread has none of the caller's torch modes.
         """
+
+    def capture(self, issue: Callable[[], T]) -> tuple[Callable[[], None], T]:
+        """Run `issue`, then record it: what enqueues it all in one call, and what it returned. Raises NotCaptured."""
 
     def mark(self) -> Mark:
         """A new mark on the device's stream."""
@@ -145,6 +153,17 @@ class _CudaDevice:
     def enqueue(self, issue: Callable[[], object]) -> None:
         with self.on_stream():
             issue()
+
+    def capture(self, issue: Callable[[], T]) -> tuple[Callable[[], None], T]:
+        self.enqueue(issue)  # kernels load and libraries take their workspaces on this very stream (pytorch#187745)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream):
+                output = issue()
+        except RuntimeError as error:  # ending a capture that failed fails too: the first error is the reason
+            first = error.__context__ or error
+            raise NotCaptured(f"{type(first).__name__}: {next(iter(str(first).splitlines()), '')}") from error
+        return graph.replay, output
 
     def mark(self) -> Mark:
         return _CudaMark(self.stream)

@@ -21,10 +21,6 @@ FIRST_VERSION, WITHOUT_FAIL_INDEX = 12080, 13000
 ORDER_STREAM, ORDER_DURING_API_CALL, ORDER_ANY = 1, 2, 3
 PREFER_OVERLAP_WITH_COMPUTE = 1
 
-# Nothing writes the host's blocks while they are read, so the driver may read them whenever it likes. Blocks of the
-# device are written by kernels of the same stream, and must be read after them (vllm#39306).
-SOURCE_ORDER = {"swap_in": ORDER_ANY, "swap_out": ORDER_STREAM}
-
 
 class MemLocation(ctypes.Structure):
     """`CUmemLocation`. All zero: no hint; the driver ignores hints for pinned and device memory anyhow."""
@@ -51,7 +47,9 @@ def unavailable() -> str | None:
     return f"driver for CUDA {version // 1000}.{version % 1000 // 10}: cuMemcpyBatchAsync came with CUDA 12.8"
 
 
-def batch_copy(copies: Descriptors, direction: str, stream: int, flags: int = 0) -> Callable[[], None]:
+def batch_copy(
+    copies: Descriptors, direction: str, stream: int, flags: int = 0, behind_writes: bool = True
+) -> Callable[[], None]:
     """A callable that enqueues all of `copies` in one driver call, with one entry of attributes.
 
     Parameters
@@ -62,6 +60,9 @@ def batch_copy(copies: Descriptors, direction: str, stream: int, flags: int = 0)
         Handle of a stream; the legacy default stream (0) is refused by the driver.
     flags : int
         0, or PREFER_OVERLAP_WITH_COMPUTE: a hint to leave the multiprocessors to kernels.
+    behind_writes : bool
+        The stream may write the source before it gets here, and the driver must read it after that (vllm#39306). A
+        source at rest may be read whenever the driver likes.
 
     Raises
     ------
@@ -73,7 +74,8 @@ def batch_copy(copies: Descriptors, direction: str, stream: int, flags: int = 0)
         raise cuda_driver.DriverError(unavailable())
     call, has_fail_index = resolved
     count = len(copies)
-    attributes, first = MemcpyAttributes(src_access_order=SOURCE_ORDER[direction], flags=flags), ctypes.c_size_t(0)
+    order = ORDER_STREAM if behind_writes else ORDER_ANY
+    attributes, first = MemcpyAttributes(src_access_order=order, flags=flags), ctypes.c_size_t(0)
     fail_index = ctypes.c_size_t(0)
     end: tuple[Any, ...] = (ctypes.byref(fail_index), stream) if has_fail_index else (stream,)
     pointers = (copies.dst.ctypes.data, copies.src.ctypes.data, copies.sizes.ctypes.data)

@@ -8,7 +8,7 @@ the last token's logits. A swap restores K and V only. So that both end alike, *
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from kernels.chunked import ChunkedPrefill, prepare_chunks
 from kernels.decode import Decode, prepare_decode
 from kernels.device import Device
+from kernels.overlap import overlap
 from kernels.paged_kv import Pool
 from kernels.sequences import Sequences
 from kernels.swap import HostCopy, Swap, prepare_swap
@@ -28,15 +29,26 @@ __all__ = ["HostCopy", "Hybrid", "Resume", "Swap", "front_tokens", "prepare_hybr
 
 @dataclass(frozen=True, eq=False)
 class Resume:
-    """Swap in, then one decode step behind it on the same stream."""
+    """Swap in, then one decode step behind it on the same stream.
+
+    Attributes
+    ----------
+    swap : Swap
+        Of all tokens but each sequence's last.
+    step : Decode
+        The last token's.
+    compute : callable
+        Enqueues the step; a recording of that (`kernels.graph.capture`) does as well.
+    """
 
     swap: Swap
     step: Decode
+    compute: Callable[[], torch.Tensor]
 
     def issue(self) -> torch.Tensor:
         """Enqueue both; logits of each sequence's last token, (batch, vocab)."""
         self.swap.issue()
-        return self.step.issue()
+        return self.compute()
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,21 +62,22 @@ class Hybrid:
     front_tokens : tuple of int
         Tokens of each sequence that are computed: whole blocks, or all.
     front : Prefill, ChunkedPrefill or None
-        Computes them; None if there are none.
+        What computes them; None if there are none.
+    compute : callable or None
+        Enqueues the front: without final norm and LM head unless it is all and ends with logits. A recording does as
+        well.
     rest : Swap or None
         Brings the other blocks in, untouched by any computation; None if there are none.
     step : Decode or None
         The last token's step, behind both; None if the front is all, or nothing is to be resumed.
-    resume : bool
-        Whether `issue` ends with logits.
     """
 
     device: Device
     front_tokens: tuple[int, ...]
     front: Prefill | ChunkedPrefill | None
+    compute: Callable[[], torch.Tensor | None] | None
     rest: Swap | None
     step: Decode | None
-    resume: bool
 
     def issue(self) -> torch.Tensor | None:
         """Enqueue everything: the copies start behind what the device holds, the step behind copies and front.
@@ -72,19 +85,9 @@ class Hybrid:
         Returns
         -------
         torch.Tensor or None
-            With `resume` the logits of each sequence's last token, (batch, vocab).
+            The logits of each sequence's last token, (batch, vocab), where it was prepared to resume.
         """
-        beside = self.device.sibling()
-        beside.follow(self.device)
-        # A loop of copies takes the host milliseconds to enqueue: where computing does not hold up the host it goes
-        # first, and runs meanwhile.
-        if self.device.runs_at_once:
-            self._copy()
-            logits = self._compute()
-        else:
-            logits = self._compute()
-            self._copy()
-        self.device.follow(beside)
+        logits = overlap(self.device, self._compute, self._copy)
         return self.step.issue() if self.step else logits
 
     def _copy(self) -> None:
@@ -92,11 +95,7 @@ class Hybrid:
             self.rest.issue()
 
     def _compute(self) -> torch.Tensor | None:
-        if self.front and self.resume and not self.step:
-            return self.front.issue()
-        if self.front:
-            self.front.fill()
-        return None
+        return self.compute() if self.compute else None
 
 
 def prepare_resume(
@@ -106,7 +105,7 @@ def prepare_resume(
     _check(sequences)
     before_last = [length - 1 for length in sequences.lengths]
     step = prepare_decode(device, weights, pool, _last_tokens(sequences), compile=compile)
-    return Resume(prepare_swap(device, pool, sequences, host, [0] * len(before_last), before_last), step)
+    return Resume(prepare_swap(device, pool, sequences, host, [0] * len(before_last), before_last), step, step.issue)
 
 
 def prepare_hybrid(
@@ -148,13 +147,14 @@ def prepare_hybrid(
     decodes = resume and fraction < 1
     held = [length - decodes for length in sequences.lengths]
     rest = prepare_swap(device.sibling(), pool, sequences, host, front, held)
+    prefill = _prepare_front(device, weights, pool, fronts(sequences, front), chunk_tokens, compile)
     return Hybrid(
         device=device,
         front_tokens=front,
-        front=_prepare_front(device, weights, pool, _fronts(sequences, front), chunk_tokens, compile),
+        front=prefill,
+        compute=_issue_of(prefill, logits=resume and not decodes),
         rest=rest if rest.plan.descriptors else None,
         step=prepare_decode(device, weights, pool, _last_tokens(sequences), compile=compile) if decodes else None,
-        resume=resume,
     )
 
 
@@ -174,16 +174,22 @@ def _check(sequences: Sequences) -> None:
 
 
 def _prepare_front(
-    device: Device, weights: Weights, pool: Pool, fronts: Sequences, chunk_tokens: int, compile: bool
+    device: Device, weights: Weights, pool: Pool, front: Sequences, chunk_tokens: int, compile: bool
 ) -> Prefill | ChunkedPrefill | None:
-    if not fronts.lengths:
+    if not front.lengths:
         return None
     if chunk_tokens:
-        return prepare_chunks(device, weights, pool, fronts, chunk_tokens, compile=compile)
-    return prepare(device, weights, pool, fronts, compile=compile)
+        return prepare_chunks(device, weights, pool, front, chunk_tokens, compile=compile)
+    return prepare(device, weights, pool, front, compile=compile)
 
 
-def _fronts(sequences: Sequences, tokens: Sequence[int]) -> Sequences:
+def _issue_of(front: Prefill | ChunkedPrefill | None, logits: bool) -> Callable[[], torch.Tensor | None] | None:
+    if front is None:
+        return None
+    return front.issue if logits else front.fill
+
+
+def fronts(sequences: Sequences, tokens: Sequence[int]) -> Sequences:
     """The first `tokens` tokens of each sequence; sequences of which that leaves none are left out."""
     starts = np.cumsum(sequences.lengths) - np.asarray(sequences.lengths)
     kept = [number for number, count in enumerate(tokens) if count]

@@ -185,6 +185,13 @@ class ModelShape:
         """
         return (self.layers * self.layer_parameters + self.vocab * self.hidden) * dtype_bytes(dtype)
 
+    def prefill_memory_bytes(self, tokens: int, dtype: str) -> int:
+        """Bytes that a prefill moves at least between memory and chip: weights read once, K and V written and read.
+
+        Activations are left out: a chip with large caches and fused kernels need not write them.
+        """
+        return self.weight_bytes(dtype) + 2 * tokens * self.kv_bytes_per_token(dtype)
+
     def flops_per_kv_byte(self, dtype: str) -> float:
         """Linear FLOPs spent to produce one byte of KV cache: what a link must beat. Depends on no machine."""
         return self.linear_flops(1) / self.kv_bytes_per_token(dtype)

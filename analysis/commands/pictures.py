@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from analysis.contract import NothingToDraw
@@ -53,6 +54,16 @@ def crossover_figures(bases: Sequence[Basis]) -> tuple[dict[str, Figure], list[s
         key = "crossover" if len(names) == 1 else f"crossover-{slug(' '.join(name))}"
         figures[key] = draw_crossover_map(shown, name[0], backend=mine[0].backend)
     return figures, notes
+
+
+def svg(figure: Figure, name: str) -> bytes:
+    """A picture as SVG; the same bytes each time."""
+    import matplotlib as mpl
+
+    picture = BytesIO()
+    with mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(picture, format="svg", metadata={"Date": None})
+    return picture.getvalue()
 
 
 def slug(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`report`: everything that result files say, as one Markdown file with its pictures."""
+"""`report`: everything that result files say, as one HTML page."""
 
 from __future__ import annotations
 
@@ -18,45 +18,53 @@ if TYPE_CHECKING:
 
     from analysis.report import Evidence
 
+MOST_COLUMNS = 2  # of panels side by side: more are too small to read on a page
+
 
 def report(
     files: Files,
-    out: Annotated[Path, typer.Option(help="Folder, made if need be: report.md and its pictures.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page, e.g. report.html.")],
     with_cpu: WithCpu = False,
     as_json: Json = False,
 ) -> None:
-    """One Markdown report with tables and pictures: what was measured, what ties where, which claims hold."""
+    """One HTML page with the answer, pictures and tables: what was measured, what ties where, which claims hold."""
+    from analysis.commands.pictures import svg
+    from analysis.page import page
     from analysis.report import markdown, values
 
     with one_line():
+        if out.is_dir():
+            raise NothingToDraw(f"{out}: a folder; --out names the page, e.g. {out / 'report.html'}")
         evidence, figures = _gather(files, out, with_cpu)
-        if out.exists() and not out.is_dir():
-            raise NothingToDraw(f"{out}: a file; --out names a folder")
-        evidence.pictures = {name: [f"{name}.svg"] for name in figures}
-        for name in [name for name in figures if name.startswith("crossover-")]:
-            evidence.pictures.setdefault("crossover", []).append(f"{name}.svg")
-        path, *pictures = _write(out, markdown(evidence), figures)
+        _name_pictures(evidence, figures)
+        pictures = {f"{name}.svg": svg(figure, name) for name, figure in figures.items()}
+        _write(out, page(markdown(evidence), pictures))
     if as_json:
-        print_json(values(evidence, path, pictures))
+        print_json(values(evidence, out))
         return
+    told = [line for answer in evidence.answers for line in answer.lines]
     cpu = [f"*** {CPU_WARNING} ***"] if (evidence.frame["backend"] == "cpu").any() else []
-    show([], [*cpu, *filter(None, [evidence.missing]), *evidence.notes, *(f"written: {p}" for p in (path, *pictures))])
+    show([], [*told, *cpu, *filter(None, [evidence.missing]), *evidence.notes, f"written: {out}"])
 
 
-def _write(out: Path, text: str, figures: dict[str, Figure]) -> list[Path]:
-    """Report, then pictures; nothing is moved into the folder before all of it is written."""
-    from analysis.figures import save
+def _name_pictures(evidence: Evidence, figures: dict[str, Figure]) -> None:
+    evidence.pictures = {name: [f"{name}.svg"] for name in figures}
+    for name in [name for name in figures if name.startswith("crossover-")]:
+        evidence.pictures.setdefault("crossover", []).append(f"{name}.svg")
 
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out, prefix=".report-") as folder:
-        draft = Path(folder)
-        (draft / "report.md").write_text(text, encoding="utf-8")
-        drafts = [draft / "report.md", *(path for name in figures for path in save(figures[name], draft / name))]
-        return [path.replace(out / path.name) for path in drafts]
+
+def _write(out: Path, text: str) -> None:
+    """Whole or not at all."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".report-") as folder:
+        draft = Path(folder) / out.name
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(out)
 
 
 def _gather(files: Sequence[str], out: Path, with_cpu: bool) -> tuple[Evidence, dict[str, Figure]]:
     """All that the report shows. What the rows do not suffice for is a note, not an error."""
+    from analysis.answers import answers
     from analysis.basis import bases_of
     from analysis.claims import judge
     from analysis.commands.pictures import cost_figures, crossover_figures
@@ -64,6 +72,7 @@ def _gather(files: Sequence[str], out: Path, with_cpu: bool) -> tuple[Evidence, 
     from analysis.figures import draw_figure19
     from analysis.load import rows, unmeasured
     from analysis.published import load_published
+    from analysis.questions import answered, draw_all
     from analysis.report import Evidence
 
     results = read(files)
@@ -77,7 +86,7 @@ def _gather(files: Sequence[str], out: Path, with_cpu: bool) -> tuple[Evidence, 
         evidence.panels, notes = panels(evidence.frame, selection)
         evidence.bases = bases_of(evidence.panels, evidence.frame)
         evidence.notes += notes
-        figures["figure19"] = draw_figure19(evidence.panels)
+        figures["figure19"] = draw_figure19(evidence.panels, columns=min(MOST_COLUMNS, len(evidence.panels)))
         maps, without = crossover_figures(evidence.bases)
         figures |= maps
         evidence.notes += without
@@ -85,5 +94,8 @@ def _gather(files: Sequence[str], out: Path, with_cpu: bool) -> tuple[Evidence, 
         evidence.missing = f"No comparison of swap and recompute: {error}."
     costs, without = cost_figures(evidence.frame, ("rates", "recompute", "generations"), with_cpu)
     evidence.notes += without
+    evidence.answers = answers(evidence.frame, evidence.left, evidence.panels, evidence.bases)
+    evidence.found = answered(evidence.frame, with_cpu)
+    figures |= draw_all(evidence.found)
     evidence.verdicts = judge(evidence.frame, load_published())
     return evidence, figures | costs

@@ -55,5 +55,5 @@ def prepare(plan: CopyPlan, device: Device, flags: int = 0) -> BatchIssue:
     arrays = Descriptors(*(np.ascontiguousarray(part, dtype=np.uint64) for part in (plan.src, plan.dst, plan.sizes)))
     if not len(arrays):
         return BatchIssue(0, 0, flags, lambda: None, arrays)
-    call = binding.batch_copy(arrays, plan.direction, device.stream_handle, flags)
+    call = binding.batch_copy(arrays, plan.direction, device.stream_handle, flags, plan.behind_writes)
     return BatchIssue(len(arrays), 1, flags, call, arrays)

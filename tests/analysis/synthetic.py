@@ -22,6 +22,12 @@ A100 = {
     "node": "vm-4711",
 }
 CPU = A100 | {"backend": "cpu", "gpu": None, "link": None}
+QUESTIONS = (  # axes of one bench file alone, as `bench.cases.Case` has them
+    *("chunk_tokens", "cached_tokens", "probe", "matrix", "memory_bytes", "policy", "company", "company_size"),
+    *("company_context", "preemptions", "growth_tokens", "fraction", "timed"),
+)
+BLOCKS: dict[str, Any] = {"method": "memcpy_batch", "layout": "layer_split", "placement": "scattered", "block_size": 16}
+PEAK = 312e12  # FLOP/s of an A100's data sheet
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,138 @@ def row(
         else {"outside_layers_s": 0.001, "mfu": 0.6, "attention_backend": "flash"},
     }
     return {"name": f"bench[{order}]", "stats": {"data": wall}, "extra_info": extra | info}
+
+
+def question(recovery: str, model: str = "llama-3-8b", seq_len: int = 1024, **fields: Any) -> dict[str, Any]:
+    """A case of one of the newer bench files: every axis is there, null where it does not apply."""
+    axes = dict.fromkeys(QUESTIONS)
+    return case(model, seq_len=seq_len) | axes | {"recovery": recovery, "dtype": "bfloat16"} | fields
+
+
+def rounds(seconds: float, spread: float = 0.001, count: int = 9) -> list[float]:
+    """Rounds that lie evenly within `spread` of `seconds`, which is their median."""
+    return [float(seconds * (1 + spread * step)) for step in np.linspace(-1, 1, count)]
+
+
+def clocks(seconds: float) -> dict[str, list[float]]:
+    """Three clocks of `rounds`."""
+    wall = rounds(seconds)
+    return {"wall_s": wall, "issue_s": [w / 2 for w in wall], "device_s": [w * 0.9 for w in wall]}
+
+
+def work(**known: Any) -> dict[str, Any]:
+    """What a case does; null where it is not known."""
+    return dict.fromkeys(("bytes", "descriptors", "fragment_bytes", "descriptors_merged", "flops")) | known
+
+
+def asked(
+    point: dict[str, Any], seconds: float, detail: dict[str, Any], without_s: float | None = None, **done: Any
+) -> dict[str, Any]:
+    """The row of a `question`; `without_s` is its baseline, `done` its work."""
+    baseline = None if without_s is None else clocks(without_s)
+    return row(point, rounds(seconds), baseline=baseline, work=work(**done), detail=detail)
+
+
+def recompute_row(seconds: float, **fields: Any) -> dict[str, Any]:
+    """A recompute with every axis of today: `chunk_tokens` and `cached_tokens` among them."""
+    detail = {"outside_layers_s": 0.001, "mfu": 0.5, "mfu_gemm": 0.6, "compile_s": 12.0, "cuda_graph": False}
+    return asked(question("recompute", **fields), seconds, detail, flops=10**12)
+
+
+def ridge_prefill_row(tokens: int, seconds: float, model: str = "llama-3-8b", **fields: Any) -> dict[str, Any]:
+    """Prefill of `tokens` tokens; FLOPs and bytes are those of the shape."""
+    shape = shapes.find(model)
+    flops = shape.prefill_flops(tokens)
+    nbytes = shape.weight_bytes("bfloat16") + 2 * tokens * shape.kv_bytes_per_token("bfloat16")
+    mfu = {"mfu": flops / seconds / PEAK, "mfu_gemm": flops / seconds / 250e12}
+    detail = {"memory_bytes": nbytes, "flop_per_byte": flops / nbytes, **mfu}
+    return asked(question("ridge", model, tokens, probe="prefill", **fields), seconds, detail, flops=flops)
+
+
+OF_NO_MODEL = dict.fromkeys(("model", "dtype", "layers_timed", "layers_model", "seq_len", "batch"))
+
+
+def ridge_gemm_row(matrix: int, flops_s: float, dtype: str = "bfloat16") -> dict[str, Any]:
+    """Product of two square matrices at `flops_s` FLOP/s."""
+    point = question("ridge", probe="gemm", matrix=matrix) | OF_NO_MODEL | {"dtype": dtype}
+    return asked(point, 2 * matrix**3 / flops_s, {"mfu": flops_s / PEAK}, flops=2 * matrix**3)
+
+
+def ridge_memory_row(memory_bytes: int, bytes_s: float) -> dict[str, Any]:
+    """`memory_bytes` read and as many written, at `bytes_s` bytes a second in all."""
+    point = question("ridge", probe="memory", memory_bytes=memory_bytes) | OF_NO_MODEL
+    return asked(point, 2 * memory_bytes / bytes_s, {"memory_gbps": bytes_s / 1e9})
+
+
+def batching_row(
+    seq_len: int,
+    seconds: float,
+    without_s: float | None = None,
+    *,
+    policy: str = "recompute",
+    company: str | None = None,
+    company_size: int | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """A step with the sequence in `seconds`, without it in `without_s`; without company the sequence alone."""
+    beside: dict[str, Any] = {
+        "company": company,
+        "company_size": company_size,
+        "company_context": 256 if company == "decode" else None,
+    }
+    swap: dict[str, Any] = {"direction": "swap_in", **BLOCKS} if policy == "swap" else {}
+    point = question("batching", seq_len=seq_len, policy=policy, **(beside | swap | fields))
+    done: dict[str, Any] = {"bytes": seq_len << 17, "descriptors": 64} if swap else {"flops": 16 * 10**9 * seq_len}
+    return asked(point, seconds, {}, without_s, **done)
+
+
+def preemptions_row(times: int, seconds: float, policy: str = "recompute", **fields: Any) -> dict[str, Any]:
+    """All of `times` preemptions, 128 tokens apart."""
+    axes: dict[str, Any] = {"seq_len": 1024, "growth_tokens": 128} | fields
+    swap = BLOCKS if policy != "recompute" else {}
+    lengths = [axes["seq_len"] + axes["growth_tokens"] * n for n in range(times)]
+    held = [0, *lengths[:-1]] if policy == "swap_kept" else [0] * times
+    bytes_in = [length << 17 for length in lengths] if swap else []
+    bytes_out = [(length - kept) << 17 for length, kept in zip(lengths, held, strict=True)] if swap else []
+    detail = {"lengths": lengths, "bytes_out": bytes_out, "bytes_in": bytes_in}
+    point = question("preemptions", policy=policy, preemptions=times, **(swap | axes))
+    done = {"bytes": sum(bytes_in + bytes_out)} if swap else {"flops": 16 * 10**9 * sum(lengths)}
+    return asked(point, seconds, detail, **done)
+
+
+def hybrid_row(
+    fraction: float, seconds: float, front_s: float | None, rest_s: float | None, **fields: Any
+) -> dict[str, Any]:
+    """The first `fraction` computed, the rest swapped in; `front_s` and `rest_s` are seconds of each part alone."""
+    axes: dict[str, Any] = {"seq_len": 4096, "direction": "swap_in", **BLOCKS} | fields
+    front = int(fraction * axes["seq_len"])
+    detail = {"front_tokens": front, "front_alone_s": front_s, "rest_alone_s": rest_s}
+    done = {"bytes": (axes["seq_len"] - front) << 17, "flops": 16 * 10**9 * front}
+    return asked(question("hybrid", fraction=fraction, **axes), seconds, detail, **done)
+
+
+def interference_row(
+    seconds: float,
+    alone_s: float,
+    *,
+    timed: str = "company",
+    beside_alone_s: float = 0.010,
+    beside_runs: int = 9,
+    **fields: Any,
+) -> dict[str, Any]:
+    """One of a swap and a decode step of 64 timed beside the other: `seconds` beside, `alone_s` alone."""
+    axes: dict[str, Any] = {"company": "decode", "company_size": 64, "company_context": 256, "direction": "swap_in"}
+    point = question("interference", timed=timed, **(BLOCKS | axes | fields))
+    detail = {"beside_alone_s": beside_alone_s, "beside_runs": beside_runs}
+    return asked(point, seconds, detail, alone_s, bytes=1 << 27, descriptors=4096)
+
+
+def resume_row(seconds: float, policy: str = "recompute", step_s: float | None = None, **fields: Any) -> dict[str, Any]:
+    """Until the next token's logits; `step_s` is the decode step alone, of a swap."""
+    swap: dict[str, Any] = {"direction": "swap_in", **BLOCKS} if policy == "swap" else {}
+    detail = {"step_alone_s": step_s} if swap else {}
+    point = question("resume", policy=policy, **(swap | fields))
+    return asked(point, seconds, detail, **({"bytes": 1 << 27} if swap else {"flops": 10**13}))
 
 
 def document(

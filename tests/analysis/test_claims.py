@@ -166,7 +166,7 @@ def test_version_facts_name_their_versions(verdicts: list[Verdict]) -> None:
 @pytest.mark.parametrize(
     ("claim", "missing"),
     [
-        ("swap-blocks-the-gpu", "bench_interference"),
+        ("swap-blocks-the-gpu", "sweep quick, table [interference]"),
         ("recompute-flat-over-blocks", "two or more of block_size"),
         ("vllm-v1-ipc", "a serving engine"),
         ("preemption-rate-thresholds", "a serving replay"),
@@ -191,7 +191,7 @@ def test_a_machine_is_told_which_of_its_cases_are_missing(tmp_path: Path, publis
     mine = {v.claim.id: v for v in judge(gpu, published, named) if "driver" in v.machine}
     assert mine["swap-can-win-at-8k"].verdict is Answer.NOT_TESTED
     assert "recompute [seq_len=8192|16384|32768] of sweep full" in mine["swap-can-win-at-8k"].because
-    assert "bench_batching" in mine["marginal-cost-in-batch"].because
+    assert "sweep quick, table [batching]" in mine["marginal-cost-in-batch"].because
     assert mine["never-reverses"].verdict is not Answer.NOT_TESTED
 
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from analysis.__main__ import app
+from analysis.contract import SCHEMA_PATH
 from tests.analysis.synthetic import CPU, Planted, case, figure19_document, write
 
 
@@ -157,3 +158,11 @@ def test_schema_names_the_bad_file_and_goes_on(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
     assert result.stdout.startswith(f"{good}: 19 rows")
     assert "no file matches" in refusal("schema", f"{tmp_path}/*.nothing")
+
+
+def test_all_of_results_is_all_but_the_contract() -> None:
+    folder = SCHEMA_PATH.parent
+    result = run("schema", f"{folder}/cpu*.json", SCHEMA_PATH)
+    assert result.exit_code == 0
+    assert "schema.json" not in result.stdout
+    assert "not a pytest-benchmark file" in refusal("schema", SCHEMA_PATH)

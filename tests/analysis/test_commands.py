@@ -44,21 +44,15 @@ def fitted_document() -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _quick_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawn but not rendered, unless a test asks: two pictures a command take seconds."""
+def _quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn but not rendered: two pictures a command take seconds."""
 
     def save(figure: object, stem: Path) -> list[Path]:
         stem.parent.mkdir(parents=True, exist_ok=True)
         return [write(stem.parent, "picture", f"{stem.name}.{kind}") for kind in ("png", "svg")]
 
-    if "rendered" not in request.fixturenames:
-        monkeypatch.setattr("analysis.figures.save", save)
-
-
-@pytest.fixture
-def rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are written as they are, though coarse."""
-    monkeypatch.setattr("analysis.figures.DPI", 60)
+    monkeypatch.setattr("analysis.figures.save", save)
+    monkeypatch.setattr("analysis.commands.pictures.svg", lambda figure, name: b"<svg/>")
 
 
 @pytest.fixture(scope="module")
@@ -184,18 +178,13 @@ def test_figure19_of_published_machines(tmp_path: Path) -> None:
     assert len(both["panels"]) == len(found["panels"]) + 1
 
 
-@pytest.mark.usefixtures("rendered")
-def test_report_is_one_folder(tmp_path: Path) -> None:
-    content = figure19_document()
-    content["skipped"] = [{"case": synthetic.case(), "reason": "out of memory"}]
-    content["benchmarks"][1]["extra_info"]["suspect"] = ["clocks held down"]
-    written = values("report", f"paper={write(tmp_path, content)}", "--out", tmp_path / "r")
-    text = (tmp_path / "r" / "report.md").read_text(encoding="utf-8")
-    for fact in ("## Figure 19", "## Claims", "out of memory", "clocks held down", "paper: NVIDIA A100", "REFUTED"):
-        assert fact in text
-    for line in (line for line in text.splitlines() if line.startswith("![")):
-        assert (tmp_path / "r" / line.split("(")[1].rstrip(")")).stat().st_size > 5_000
-    assert sorted(map(str, (tmp_path / "r").iterdir())) == sorted([written["report"], *written["files"]])
+def test_report_is_one_file(tmp_path: Path) -> None:
+    path = write(tmp_path, figure19_document(block_sizes=(1, 16)))
+    out = tmp_path / "new" / "r.html"
+    written = values("report", path, "-o", out)
+    assert (written["report"], written["files"], written["panels"]) == (str(out), [str(out)], 1)
+    assert list(out.parent.iterdir()) == [out]
+    assert "a folder; --out names the page" in refusal("report", path, "-o", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -203,8 +192,8 @@ def test_report_is_one_folder(tmp_path: Path) -> None:
     [
         (("crossover", "none.json"), "none.json: no such file"),
         (("claims", "*.nothing"), "*.nothing: no file matches"),
-        (("report", "none.json", "--out", "r"), "none.json: no such file"),
-        (("report", str(CPU_FILE)), "Missing option '--out'."),
+        (("report", "none.json", "-o", "r.html"), "none.json: no such file"),
+        (("report", str(CPU_FILE)), "Missing option '--out'"),
         (("predict", "gpt-5"), "unknown model 'gpt-5'; known: llama-3-8b"),
         (("predict", "opt-13b", "--layout", "round"), "unknown layout 'round'; known: layer_split"),
         (("shape", "opt-13b", "--tp", "3"), "opt-13b: heads 40 does not divide over 3 ranks"),

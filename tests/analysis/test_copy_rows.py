@@ -77,11 +77,11 @@ def test_a_file_of_copies_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "axis", "sentence"),
     [
-        (-1, "fragments", "a copy without fragments"),
-        (-1, "direction", "a copy without direction"),
-        (0, "layers_timed", "a recompute without layers_timed"),
-        (1, "model", "a swap without model"),
-        (1, "seq_len", "a swap without seq_len"),
+        (-1, "fragments", "recovery 'copy' without fragments"),
+        (-1, "direction", "recovery 'copy' without direction"),
+        (0, "layers_timed", "recovery 'recompute' without layers_timed"),
+        (1, "model", "recovery 'swap' without model"),
+        (1, "seq_len", "recovery 'swap' without seq_len"),
     ],
 )
 def test_what_must_not_be_null(tmp_path: Path, place: int, axis: str, sentence: str) -> None:

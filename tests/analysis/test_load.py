@@ -179,8 +179,8 @@ def test_an_ordinary_pytest_benchmark_file(tmp_path: Path) -> None:
         (lambda d: info(d)["clocks"].update(wall_s=[1, 0, 3]), "a wall clock of 0 s"),
         (lambda d: info(d)["clocks"].update(wall_s=[0.01, 0.2, 0.03]), "stats.data and clocks.wall_s tell different"),
         (lambda d: info(d)["case"].update(layout="diagonal"), "extra_info.case.layout: expected enum ['layer_split'"),
-        (lambda d: info(d)["case"].update(direction=None, method=None), "a swap without direction, method"),
-        (lambda d: info(d)["case"].update(block_size=None), "a swap without block_size"),
+        (lambda d: info(d)["case"].update(direction=None, method=None), "recovery 'swap' without direction, method"),
+        (lambda d: info(d)["case"].update(block_size=None), "recovery 'swap' without block_size"),
         (lambda d: info(d)["case"].update(layers_timed=41), "41 layers timed of a model of 40"),
         (lambda d: info(d).update(session="other"), "session 'other' in a file of session 's1'"),
         (

@@ -57,8 +57,11 @@ def test_an_old_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("version", [12080, 13000])
-@pytest.mark.parametrize(("direction", "order"), [("swap_in", 3), ("swap_out", 1)])
-def test_what_the_driver_is_handed(monkeypatch: pytest.MonkeyPatch, version: int, direction: str, order: int) -> None:
+@pytest.mark.parametrize(("behind_writes", "order"), [(False, 3), (True, 1)])
+@pytest.mark.parametrize("direction", ["swap_in", "swap_out"])
+def test_what_the_driver_is_handed(
+    monkeypatch: pytest.MonkeyPatch, version: int, direction: str, behind_writes: bool, order: int
+) -> None:
     seen: list[tuple[int, ...]] = []
 
     def call(dst: int, src: int, sizes: int, count: int, attributes: int, indices: int, entries: int, *end: int) -> int:
@@ -79,7 +82,7 @@ def test_what_the_driver_is_handed(monkeypatch: pytest.MonkeyPatch, version: int
     monkeypatch.setattr(cuda_driver, "_library", lambda: ctypes.CDLL(None))
     monkeypatch.setattr(cuda_driver, "check", lambda code, what: seen.append((code, what)))
     arrays = Descriptors(*(np.array([n, n + 1, n + 2], dtype=np.uint64) for n in (1, 2, 3)))
-    memcpy_batch_binding.batch_copy(arrays, direction, stream=64, flags=1)()
+    memcpy_batch_binding.batch_copy(arrays, direction, 64, 1, behind_writes)()
     addresses = (arrays.dst.ctypes.data, arrays.src.ctypes.data, arrays.sizes.ctypes.data)
     where = " at copy 1" if version == 12080 else ""
     assert seen == [(*addresses, 3, order, 1, 0, 1, 64), (1, f"cuMemcpyBatchAsync of 3 copies ({direction}){where}")]

@@ -137,17 +137,16 @@ def test_front_is_computed_while_copies_are_under_way() -> None:
     """The front waits until copies have begun, and they wait for the front: neither could come first."""
     hybrid, pool, sequences, _ = hybrid_of(SMALL["llama"], 0.5)
     gate, begun = threading.Event(), threading.Event()
-    assert hybrid.front is not None
+    assert hybrid.compute is not None
     assert hybrid.rest is not None
 
-    class OpensTheGate:
-        def fill(self) -> None:
-            assert begun.wait(WAIT_S), "the copies never began"
-            hybrid.front.fill()  # type: ignore[union-attr]
-            gate.set()
+    def opens_the_gate() -> None:
+        assert begun.wait(WAIT_S), "the copies never began"
+        hybrid.compute()  # type: ignore[misc]
+        gate.set()
 
     rest = replace(hybrid.rest, copy=slow(hybrid.rest.copy, gate, begun))
-    gated = replace(hybrid, front=OpensTheGate(), rest=rest)  # type: ignore[arg-type]
+    gated = replace(hybrid, compute=opens_the_gate, rest=rest)
     assert_one_forward(gated.issue(), pool, sequences)
 
 
@@ -193,5 +192,5 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="holds nothing yet"):
         prepare_hybrid(device, weights_of(shape), pool, replace(sequences, cached=[0, 0, 4, 0]), host, 0.5)
     few = replace(host, block_ids=[ids[:1] for ids in host.block_ids])
-    with pytest.raises(ValueError, match="4 blocks of a sequence are to be swapped in; the host has 1"):
+    with pytest.raises(ValueError, match="4 blocks of a sequence are to be swapped; the host has 1"):
         prepare_swap(device, pool, sequences, few, [0] * 4, LENGTHS)

@@ -63,6 +63,20 @@ def test_weight_bytes_by_hand() -> None:
     assert LLAMA.with_layers(1).weight_bytes("float32") == 4 * (218_103_808 + 128256 * 4096)
 
 
+def test_memory_of_a_prefill_by_hand() -> None:
+    # Llama-3-8B in bfloat16: 15,009,316,864 bytes of matrices once, 131,072 bytes of K and V a token twice
+    assert LLAMA.prefill_memory_bytes(1, "bfloat16") == 15_009_316_864 + 2 * 131_072
+    assert LLAMA.prefill_memory_bytes(512, "bfloat16") == 15_009_316_864 + 134_217_728
+    # a layer of OPT-13B in float32 and its head: 314,572,800 + 50,272 * 5,120 elements; 40,960 bytes of K and V a token
+    assert OPT.with_layers(1).prefill_memory_bytes(3, "float32") == 4 * 571_965_440 + 6 * 40_960
+
+
+def test_flops_of_a_prefill_behind_a_prefix_by_hand() -> None:
+    # 410 tokens behind 3,686 cached: the new ones see 410 * 410 / 2 pairs of their own and 410 * 3,686 of the others
+    linear, head = 410 * 13_958_643_712, 2 * 128256 * 4096
+    assert LLAMA.prefill_flops(410, cached=3686) == linear + 4 * 32 * 4096 * (410 * 205 + 410 * 3686) + head
+
+
 def test_flops_per_kv_byte() -> None:
     assert round(LLAMA.flops_per_kv_byte("bfloat16")) == 106_496
     assert round(OPT.flops_per_kv_byte("float16")) == 30_720
