@@ -15,7 +15,8 @@ from analysis.figures_batching import company_text
 from analysis.recoveries import Interference
 from analysis.recovery_rows import together, told_apart
 
-WIDTH_INCHES, LINE_INCHES, BORDER_INCHES = 5.6, 0.36, 1.7
+WIDTH_INCHES, LINE_INCHES, BORDER_INCHES = 6.0, 0.36, 1.7
+TITLE_LETTERS = 46  # beside the names of copy methods
 SHARED = 0.6  # of a method's line, by its companies
 TIMED = {"company": "the step", "swap": "the swap"}
 WHAT = {"company": "the step, beside it a {}", "swap": "a {}, beside it the step"}
@@ -49,7 +50,7 @@ def draw_interference(found: Sequence[Interference]) -> Figure:
         ax.set_xlabel(f"Time of {TIMED[timed]}: beside / alone")
         _, blocks = told_apart(one.way for one in mine)
         what = WHAT[timed].format(f"{DIRECTIONS[direction]} of {tokens:,} tokens")
-        entitle(ax, (subject.name, subject.what, what, blocks), 66, subject.backend == "cpu")
+        entitle(ax, (subject.name, subject.what, what, blocks), TITLE_LETTERS, subject.backend == "cpu")
     legend_below(figure, handles)
     return figure
 

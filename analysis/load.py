@@ -17,7 +17,17 @@ import pandas as pd
 from analysis.contract import CLOCKS, BadFile, ResultFile, read
 from analysis.machine import machine_label
 
-__all__ = ["CASE_FIELDS", "BadFile", "case_id", "load", "load_unmeasured", "plain_recompute", "read", "rows", "unmeasured"]
+__all__ = [
+    "CASE_FIELDS",
+    "BadFile",
+    "case_id",
+    "load",
+    "load_unmeasured",
+    "plain_recompute",
+    "read",
+    "rows",
+    "unmeasured",
+]
 
 CASE_FIELDS = (
     "recovery",

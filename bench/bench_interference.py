@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from bench.beside import running_beside
 from bench.cases import DIRECTIONS, Case
@@ -24,8 +25,7 @@ TABLE = "interference"
 def bench_interference(case: Case, bench_session: Session, benchmark: Benchmark) -> None:
     """One of the two on the device's stream, with the other again and again on the sibling's, and alone, turn about.
 
-    The other is issued by a thread of its own, as an engine's copies are while it computes; what that costs the timed
-    one in host time is part of the answer.
+    The other is issued by a thread of its own; what that costs the timed one in host time is part of the answer.
     """
     device, beside, start = bench_session.device, bench_session.device.sibling(), time.perf_counter()
     skip_unless_computable(case)
@@ -33,10 +33,10 @@ def bench_interference(case: Case, bench_session: Session, benchmark: Benchmark)
     timed: Issue
     other: Issue
     if case.timed == "company":
-        step, swap = make_both(case, bench_session, device, beside)
+        step, swap, detail = make_both(case, bench_session, device, beside)
         timed, other, work = step.graph.issue, swap.issue, Work(flops=company_flops(case))
     else:
-        step, swap = make_both(case, bench_session, beside, device)
+        step, swap, detail = make_both(case, bench_session, beside, device)
         timed, other, work = swap.issue, step.graph.issue, Work.of_plans(swap.plan)
     other_alone_s = best_seconds(other, beside)
     prepare_s = time.perf_counter() - start
@@ -48,18 +48,20 @@ def bench_interference(case: Case, bench_session: Session, benchmark: Benchmark)
             work,
             prepare_s=prepare_s,
             verified=True,
-            detail=step.detail(case) | {"beside_alone_s": other_alone_s},
+            detail=detail | {"beside_alone_s": other_alone_s},
             baseline=timed,
             beside=running,
         )
     row["detail"]["beside_runs"] = running.runs_since(len(row["clocks"]["wall_s"]))
 
 
-def make_both(case: Case, session: Session, computing: Device, copying: Device) -> tuple[ReadyStep, Swap]:
-    """The company's step and the swap, each for a stream of its own; every byte of the swap verified."""
+def make_both(
+    case: Case, session: Session, computing: Device, copying: Device
+) -> tuple[ReadyStep, Swap, dict[str, Any]]:
+    """The company's step and the swap, each for a stream of its own, every byte of the swap verified; what they are."""
     assert case.direction in DIRECTIONS
     placed = session.workbench.place(case, session.axes(case).pool_tokens)
     transfer = make_transfer(case, case.direction, placed, slice(None), copying)
     verify_all(transfer.issue, copying, [transfer.carried])
     (step,) = ready_steps(case, session.workbench, computing, placed.device, placed.company_ids, [[]])
-    return step, Swap(copying, transfer.plan, transfer.issue)
+    return step, Swap(copying, transfer.plan, transfer.issue), step.detail(case) | transfer.facts()

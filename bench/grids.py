@@ -80,6 +80,8 @@ def preemptions(axes: Axes) -> list[Case]:
     """One sequence preempted several times while it grows, by each policy."""
     found = []
     for policy, times, growth in product(axes.policies, axes.preemptions, axes.growth_tokens):
+        if times == 1 and growth != axes.growth_tokens[0]:
+            continue  # it has no time to grow
         fields = {"recovery": "preemptions", "policy": policy, "preemptions": times, "growth_tokens": growth}
         if policy == "recompute":
             found += [_case(axes, model, seq_len, **fields) for model, seq_len in product(axes.model, axes.seq_lens)]

@@ -131,7 +131,7 @@ def _attention_bytes(geometry: Geometry, tokens: Pass, attending: Attending) -> 
 
 def _run_bytes(geometry: Geometry, run: Run, fused: bool) -> int:
     shape, element, context = geometry.shape, dtype_bytes(geometry.dtype), run.cached + run.length
-    gathered = geometry.blocks_for(context) * geometry.block_size * 2 * shape.kv_width if not run.cached else 0
+    gathered = geometry.blocks_for(context) * geometry.block_size * 2 * shape.kv_width if run.cached else 0
     repeated = context * 2 * shape.q_width if shape.heads != shape.kv_heads else 0
     # As booleans, turned round, as numbers, and those with padded rows: for kernels that know no mask of this kind.
     mask = run.length * context * (2 + 2 * element) if run.cached and run.length > 1 else 0

@@ -41,7 +41,7 @@ function sorted(rows, column, direction) {
   return [...known, ...missing].map((one) => one.row);
 }
 
-const isMissing = (text) => false;
+const isMissing = (text) => text === "" || text === "-";
 
 function startTable(table) {
   const body = table.tBodies[0];

@@ -83,7 +83,7 @@ def test_help_is_fast_because_nothing_heavy_is_imported() -> None:
     code = "import sys, analysis.__main__; print(sorted({'torch', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    for command in ("figure19", "crossover", "claims", "compare", "predict", "report", "shape", "schema"):
+    for command in ("figure19", "crossover", "claims", "recoveries", "compare", "predict", "report", "shape", "schema"):
         assert "--json" in run(command, "--help").stdout
 
 

@@ -36,7 +36,7 @@ def on_files(notebook: Any, files: list[str]) -> list[Any]:
 
 def test_the_questions_have_a_notebook_each() -> None:
     names = {path.stem for path in NOTEBOOKS}
-    assert names >= {"01-figure19", "02-hardware-generations", "03-crossover", "04-claims"}
+    assert names >= {"01-figure19", "02-hardware-generations", "03-crossover", "04-claims", "05-recoveries"}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -70,7 +70,7 @@ def test_it_runs_from_resume_to_pause_and_not_outside(work: Work) -> None:
     assert besides() == []
 
 
-def test_it_beside_every_timed_round_and_beside_no_baseline(work: Work) -> None:
+def test_it_runs_beside_every_timed_round_and_beside_no_baseline(work: Work) -> None:
     benchmark, device = FakeBenchmark(), open_device("cpu")
     with running_beside(work.issue, work.device) as beside:
         measured = measure(benchmark, work.runs_again, device, 0.1, work.assert_rests, beside)

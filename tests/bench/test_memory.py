@@ -82,6 +82,7 @@ def test_quick_is_traced_in_40_gb(trace: Trace) -> None:
     for case, issue in ((prefill, make_prefill(prefill, bench).issue), (step, steps_of(step, bench))):
         trace.forget_peak()
         issue()
+        print(f"{case.id}: {trace.peak_bytes:,} bytes at most")
         need = needs(case)
         assert need.working / 1.3 < trace.peak_bytes - arena - need.weights < need.working
         assert trace.peak_bytes < DEVICE_SHARE * 40 * GB
