@@ -83,19 +83,16 @@ def held_blocks(case: Case) -> int:
 
 
 def device_blocks(case: Case, pool_tokens: int) -> int:
-    """Blocks of the case's device pool: `pool_tokens` tokens (0: twice the sequences), never less than what is held.
-
-    A ceiling and a prefill need no room to scatter; the fragments of a copy are no tokens.
-    """
-    return _with_room(case, held_blocks(case), pool_tokens)
+    """Blocks of the case's device pool: as on the host, and behind them those of the company."""
+    return host_blocks(case, pool_tokens) + held_blocks(case) - sequence_blocks(case)
 
 
 def host_blocks(case: Case, pool_tokens: int) -> int:
-    """Blocks of the case's host pool: as on the device, but for the company, which stays there."""
-    return _with_room(case, sequence_blocks(case), pool_tokens)
+    """Blocks of the case's host pool: `pool_tokens` tokens (0: twice the sequences), never less than what is held.
 
-
-def _with_room(case: Case, needed: int, pool_tokens: int) -> int:
+    A ceiling and a prefill need no room to scatter; the fragments of a copy are no tokens.
+    """
+    needed = sequence_blocks(case)
     if case.placement is None:
         return needed
     tokens = 0 if case.fragments else pool_tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ def verify_all(issue: Callable[[], object], device: Device, carried: Sequence[Ca
     NotVerified
         With the number of wrong bytes and the first block, layer and K or V that holds one.
     """
-    sources = [_on_host(copy.src) for copy in carried]
+    sources = [_on_host(copy.src, copy.src_ids) for copy in carried]
     for copy, source in zip(carried, sources, strict=True):
         _spoil(copy, source)
     device.wait()
@@ -58,15 +58,14 @@ def verify_all(issue: Callable[[], object], device: Device, carried: Sequence[Ca
 
 
 def _spoil(copy: Carried, source: Pool) -> None:
-    staged = _on_host(copy.dst)
+    staged = _on_host(copy.dst, copy.dst_ids)
     for _, src_ids, dst_ids in _parts(copy):
         staged.bytes[dst_ids] = ~source.bytes[src_ids]
-    if staged.arena.data_ptr() != copy.dst.arena.data_ptr():
-        copy.dst.arena[: copy.dst.nbytes].copy_(staged.arena)
+    _put_back(staged, copy.dst)
 
 
 def _compare(copy: Carried, source: Pool) -> None:
-    arrived, wrong, first = _on_host(copy.dst), 0, ""
+    arrived, wrong, first = _on_host(copy.dst, copy.dst_ids), 0, ""
     for start, src_ids, dst_ids in _parts(copy):
         here, there = arrived.bytes[dst_ids], source.bytes[src_ids]
         if not torch.equal(here, there):
@@ -89,14 +88,14 @@ def _parts(copy: Carried) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
 
 def read_blocks(pool: Pool, ids: Ids) -> torch.Tensor:
     """A copy of the blocks on the host: uint8, shape (len(ids), layers, 2, piece_bytes)."""
-    return _on_host(pool).bytes[torch.from_numpy(ids)]
+    return _on_host(pool, ids).bytes[torch.from_numpy(ids)]
 
 
 def write_blocks(pool: Pool, ids: Ids, values: torch.Tensor) -> None:
     """Put `values` (as `read_blocks` gives them) into the blocks."""
-    staged = _on_host(pool)
+    staged = _on_host(pool, ids)
     staged.bytes[torch.from_numpy(ids)] = values
-    pool.arena[: pool.nbytes].copy_(staged.arena)
+    _put_back(staged, pool)
 
 
 def fill_random(arena: torch.Tensor, seed: int, chunk_bytes: int = 64 << 20) -> None:
@@ -112,6 +111,29 @@ def fill_random(arena: torch.Tensor, seed: int, chunk_bytes: int = 64 << 20) -> 
         part.copy_(chunk[: part.numel()])
 
 
-def _on_host(pool: Pool) -> Pool:
-    """The pool itself where it is host memory, else a copy of all of it: device memory is read by plain copies only."""
-    return replace(pool, arena=pool.arena[: pool.nbytes].cpu(), memory="host")
+def _on_host(pool: Pool, ids: Ids) -> Pool:
+    """The pool itself where it is host memory, else a copy of its blocks up to the last of `ids`, of the same numbers.
+
+    Device memory is read by plain copies of contiguous bytes only, and not beyond: a company's blocks may be far more.
+    """
+    if pool.memory == "host":
+        return pool
+    blocks = int(ids.max()) + 1 if len(ids) else 1
+    staged = Pool(torch.empty(blocks * pool.geometry.block_bytes, dtype=torch.uint8), pool.geometry, blocks, "host")
+    _copy_contiguous(staged.bytes, pool.bytes[:blocks])
+    return staged
+
+
+def _put_back(staged: Pool, pool: Pool) -> None:
+    """The blocks of `_on_host` into their pool."""
+    if staged is not pool:
+        _copy_contiguous(pool.bytes[: staged.blocks], staged.bytes)
+
+
+def _copy_contiguous(into: torch.Tensor, out_of: torch.Tensor) -> None:
+    """Copy (blocks, layers, 2, piece) in the largest parts that are contiguous on both sides."""
+    if into.is_contiguous() and out_of.is_contiguous():
+        into.copy_(out_of)
+        return
+    for index in range(into.shape[1]):
+        _copy_contiguous(into[:, index], out_of[:, index])

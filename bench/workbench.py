@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bench.cases import Case
-from bench.memory import Needs, beside_pools, device_blocks, held_blocks, host_blocks, needs_of, passes, sequence_blocks
+from bench.memory import Needs, beside_pools, host_blocks, needs_of, passes, sequence_blocks
 from bench.nvml import Nvml
 from bench.verify import Ids, fill_random
 from kernels.activations import Attending, attending_on
@@ -75,8 +75,8 @@ class Workbench:
             If the device or the host has no room for the pool, or the host cannot pin it.
         """
         on_device, on_host = sides(case.placement or "contiguous")
-        pool, ids, company = self._on_device(case, on_device, device_blocks(case, pool_tokens))
         blocks = host_blocks(case, pool_tokens)
+        pool, ids, company = self._on_device(case, on_device, blocks)
         arena = self.host_arena(blocks * case.geometry.block_bytes)
         host_ids = block_ids(on_host, sequence_blocks(case), blocks, 2 * self.seed + 1)
         return Placed(pool, ids, Pool(arena, case.geometry, blocks, "host"), host_ids, company)
@@ -89,14 +89,16 @@ class Workbench:
         DoesNotFit
             If there is no room.
         """
-        return self._on_device(case, "scattered", held_blocks(case))
+        return self._on_device(case, "scattered", sequence_blocks(case))
 
     def _on_device(self, case: Case, placement: str, blocks: int) -> tuple[Pool, Ids, tuple[Ids, ...]]:
-        arena = self.device_arena(blocks * case.geometry.block_bytes)
-        ids = block_ids(placement, held_blocks(case), blocks, 2 * self.seed)
-        ends = np.cumsum([sequence_blocks(case), *map(case.geometry.blocks_for, case.company_lengths)])
-        own, *company = np.split(ids, ends[:-1])
-        return Pool(arena, case.geometry, blocks, "device"), own, tuple(company)
+        """The case's sequences in the first `blocks` blocks, all that is verified, and their company behind them."""
+        own = block_ids(placement, sequence_blocks(case), blocks, 2 * self.seed)
+        held = [case.geometry.blocks_for(length) for length in case.company_lengths]
+        company = blocks + block_ids("scattered", sum(held), sum(held), 2 * self.seed)
+        arena = self.device_arena((blocks + sum(held)) * case.geometry.block_bytes)
+        pool = Pool(arena, case.geometry, blocks + sum(held), "device")
+        return pool, own, tuple(np.split(company, np.cumsum(held)[:-1])) if held else ()
 
     def weights(self, case: Case) -> Weights:
         """Random weights of the case's model, kept until a case asks for another model's.

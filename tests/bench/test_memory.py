@@ -207,7 +207,7 @@ def test_pools_have_room_to_scatter_and_ceilings_need_none() -> None:
 def test_a_company_stays_on_the_device() -> None:
     case = replace(SWAP, recovery="batching", policy="swap", **STEP)
     assert host_blocks(case, 0) == 2 * 256
-    assert device_blocks(case, 0) == 256 + 64 * 257
+    assert device_blocks(case, 0) == 2 * 256 + 64 * 257
 
 
 def test_fragments_of_a_copy_are_no_tokens() -> None:

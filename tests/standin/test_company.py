@@ -36,12 +36,8 @@ decode_context = 20
 """
 # A swap is 4 copies of 2 KiB, a step of one layer some 15 kernels: few and long, so that the delays of a busy host are
 # little beside them.
-PLANTED = {
-    "FAKEGPU_COPY_US": "16000",
-    "FAKEGPU_H2D_GBPS": "0.2",
-    "FAKEGPU_D2H_GBPS": "0.2",
-    "FAKEGPU_KERNEL_US": "4000",
-}
+LINK = {"FAKEGPU_COPY_US": "16000", "FAKEGPU_H2D_GBPS": "0.2", "FAKEGPU_D2H_GBPS": "0.2"}
+PLANTED = LINK | {"FAKEGPU_KERNEL_US": "4000"}
 SWAP_S = 4 * 16.01e-3
 
 
@@ -87,10 +83,11 @@ def test_a_recomputed_sequence_adds_its_own_kernels_alone(output: dict[str, Any]
 
 
 @pytest.mark.parametrize("direction", ["swap_out", "swap_in"])
-def test_copy_engines_and_kernels_do_not_disturb_each_other_here(output: dict[str, Any], direction: str) -> None:
+def test_neither_waits_for_the_other(output: dict[str, Any], direction: str) -> None:
+    """In turn each would take more than twice as long, since the other never stops."""
     (swap,) = of(output, "interference", timed="swap", direction=direction)
     (company,) = of(output, "interference", timed="company", direction=direction)
     assert device_s(swap["baseline"]) == pytest.approx(SWAP_S, rel=0.1)
     for row in (swap, company):
-        assert device_s(row["clocks"]) == pytest.approx(device_s(row["baseline"]), rel=0.15)
+        assert device_s(row["clocks"]) < 1.7 * device_s(row["baseline"])
         assert row["detail"]["beside_runs"] >= len(row["clocks"]["wall_s"]) / 2
