@@ -14,6 +14,7 @@ from kernels.paged_kv import Pool
 
 Ids = NDArray[np.int64]
 PART_BYTES = 16 << 20
+_staging: dict[str, torch.Tensor] = {}  # host memory that device pools are read into, by what it is used for
 
 
 class NotVerified(AssertionError):
@@ -46,7 +47,7 @@ def verify_all(issue: Callable[[], object], device: Device, carried: Sequence[Ca
     NotVerified
         With the number of wrong bytes and the first block, layer and K or V that holds one.
     """
-    sources = [_on_host(copy.src, copy.src_ids) for copy in carried]
+    sources = [_on_host(copy.src, copy.src_ids, f"source {place}") for place, copy in enumerate(carried)]
     for copy, source in zip(carried, sources, strict=True):
         _spoil(copy, source)
     device.wait()
@@ -58,14 +59,14 @@ def verify_all(issue: Callable[[], object], device: Device, carried: Sequence[Ca
 
 
 def _spoil(copy: Carried, source: Pool) -> None:
-    staged = _on_host(copy.dst, copy.dst_ids)
+    staged = _on_host(copy.dst, copy.dst_ids, "destination")
     for _, src_ids, dst_ids in _parts(copy):
         staged.bytes[dst_ids] = ~source.bytes[src_ids]
     _put_back(staged, copy.dst)
 
 
 def _compare(copy: Carried, source: Pool) -> None:
-    arrived, wrong, first = _on_host(copy.dst, copy.dst_ids), 0, ""
+    arrived, wrong, first = _on_host(copy.dst, copy.dst_ids, "destination"), 0, ""
     for start, src_ids, dst_ids in _parts(copy):
         here, there = arrived.bytes[dst_ids], source.bytes[src_ids]
         if not torch.equal(here, there):
@@ -88,12 +89,12 @@ def _parts(copy: Carried) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
 
 def read_blocks(pool: Pool, ids: Ids) -> torch.Tensor:
     """A copy of the blocks on the host: uint8, shape (len(ids), layers, 2, piece_bytes)."""
-    return _on_host(pool, ids).bytes[torch.from_numpy(ids)]
+    return _on_host(pool, ids, "destination").bytes[torch.from_numpy(ids)]
 
 
 def write_blocks(pool: Pool, ids: Ids, values: torch.Tensor) -> None:
     """Put `values` (as `read_blocks` gives them) into the blocks."""
-    staged = _on_host(pool, ids)
+    staged = _on_host(pool, ids, "destination")
     staged.bytes[torch.from_numpy(ids)] = values
     _put_back(staged, pool)
 
@@ -111,15 +112,19 @@ def fill_random(arena: torch.Tensor, seed: int, chunk_bytes: int = 64 << 20) -> 
         part.copy_(chunk[: part.numel()])
 
 
-def _on_host(pool: Pool, ids: Ids) -> Pool:
+def _on_host(pool: Pool, ids: Ids, role: str) -> Pool:
     """The pool itself where it is host memory, else a copy of its blocks up to the last of `ids`, of the same numbers.
 
     Device memory is read by plain copies of contiguous bytes only, and not beyond: a company's blocks may be far more.
+    The copy lies where the last one of its `role` lay, so that a gigabyte of pages is not mapped anew for every case.
     """
     if pool.memory == "host":
         return pool
     blocks = int(ids.max()) + 1 if len(ids) else 1
-    staged = Pool(torch.empty(blocks * pool.geometry.block_bytes, dtype=torch.uint8), pool.geometry, blocks, "host")
+    nbytes = blocks * pool.geometry.block_bytes
+    if _staging.get(role, torch.empty(0)).numel() < nbytes:
+        _staging[role] = torch.empty(nbytes, dtype=torch.uint8)
+    staged = Pool(_staging[role][:nbytes], pool.geometry, blocks, "host")
     _copy_contiguous(staged.bytes, pool.bytes[:blocks])
     return staged
 

@@ -71,7 +71,7 @@ def test_a_swap_beside_a_step_takes_less_than_both(output: dict[str, Any]) -> No
     (alone,) = of(output, "batching", policy="swap", company=None)
     together_s, step_s, swap_s = device_s(row["clocks"]), device_s(row["baseline"]), device_s(alone["clocks"])
     assert swap_s == pytest.approx(SWAP_S, rel=0.1)
-    assert max(step_s, swap_s) <= together_s < 0.8 * (step_s + swap_s)
+    assert 0.95 * max(step_s, swap_s) < together_s < 0.8 * (step_s + swap_s)
 
 
 def test_a_recomputed_sequence_adds_its_own_kernels_alone(output: dict[str, Any]) -> None:
