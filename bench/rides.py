@@ -33,7 +33,7 @@ def free_rides(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def riding(tokens: Sequence[int], added: Sequence[float]) -> str:
-    """The most tokens that add at most `FREE`, between the measured ones by a straight line, in words.
+    """The most tokens that add at most `FREE`, by straight lines between the measured ones and from none, in words.
 
     Parameters
     ----------
@@ -42,9 +42,7 @@ def riding(tokens: Sequence[int], added: Sequence[float]) -> str:
     added : sequence of float
         What each adds, as a part of the step without them.
     """
-    if added[0] > FREE:
-        return f"none of those measured ({tokens[0]:,} or more)"
-    for (fewer, below), (more, above) in pairwise(zip(tokens, added, strict=True)):
+    for (fewer, below), (more, above) in pairwise([(0, 0.0), *zip(tokens, added, strict=True)]):
         if above > FREE:
             return f"{fewer + (more - fewer) * (FREE - below) / (above - below):,.0f}"
     return f"all of those measured (up to {tokens[-1]:,})"
