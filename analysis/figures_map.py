@@ -81,7 +81,7 @@ def draw_crossover_map(
             _draw_map(ax, crossover_map(one, lengths, block_sizes, preemptions, keep), norm)
         except BadFit as error:
             _refuse(ax, str(error))
-        log2_axis(ax, lengths, "Length (tokens)")
+        log2_axis(ax, lengths, "Length (tokens)", ticks=6)
         log2_axis(ax, block_sizes, "Block size (tokens)", axis="y")
         ax.set_xlim(*lengths)
         ax.set_ylim(*block_sizes)
