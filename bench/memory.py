@@ -107,8 +107,8 @@ def uncomputable(case: Case) -> str | None:
         return f"{case.model}: {case.shape.swap_only}; its KV cache can only be swapped"
     if case.element not in MODEL_DTYPES:
         return f"no model computes in {case.dtype}; its KV cache can only be swapped"
-    if max([case.length, *case.company_lengths]) > case.shape.max_positions:
-        return f"{case.model} was made for at most {case.shape.max_positions:,} tokens"
+    if not case.shape.can_compute(max([case.length, *case.company_lengths])):
+        return f"{case.model} has positions for {case.shape.max_positions:,} tokens"
     return None
 
 

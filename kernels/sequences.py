@@ -136,8 +136,8 @@ def check_sequences(sequences: Sequences, shape: ModelShape, pool: Pool) -> None
     if len(sequences.cached) != len(lengths) or min(sequences.cached) < 0:
         raise ValueError(f"cached {list(sequences.cached)} must be 0 or more for each of {len(lengths)} sequences")
     longest = max(sequences.contexts)
-    if longest > shape.max_positions:
-        raise ValueError(f"a sequence of {longest} tokens; {shape.name} was made for at most {shape.max_positions}")
+    if not shape.can_compute(longest):
+        raise ValueError(f"a sequence of {longest} tokens; {shape.name} has positions for {shape.max_positions}")
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= shape.vocab:
         raise ValueError(f"token ids {low} to {high}; {shape.name} has 0 to {shape.vocab - 1}")

@@ -44,7 +44,7 @@ class ModelShape:
     tied_head : bool
         The LM head is the embedding matrix.
     max_positions : int
-        Longest sequence the model was made for, in tokens.
+        Longest sequence the model was made for, in tokens; see `can_compute`.
     swap_only : str
         Why no prefill of it can be computed here: the sizes are those of its KV cache only (`kernels.hf_config`).
     one_tensor : bool
@@ -92,6 +92,14 @@ class ModelShape:
     def mlp_matrices(self) -> int:
         """Matrices of size hidden x ffn in one MLP."""
         return 3 if self.mlp == "gated" else 2
+
+    def can_compute(self, tokens: int) -> bool:
+        """Whether a sequence of `tokens` tokens has positions.
+
+        Learned ones end with their table. Rotary ones are computed for any place: beyond what it was made for a model
+        writes nonsense, in the same time.
+        """
+        return self.positions != "learned" or tokens <= self.max_positions
 
     def with_layers(self, layers: int) -> ModelShape:
         """The same model cut to its first `layers` layers (0: all of them)."""

@@ -13,7 +13,16 @@ import torch
 from bench import conftest, grids, prefills, sweep, workbench
 from bench.cases import RECOVERIES, Case
 from bench.company import ready_steps
-from bench.memory import Needs, beside_pools, device_blocks, host_blocks, needs_of, passes, sequence_blocks
+from bench.memory import (
+    Needs,
+    beside_pools,
+    device_blocks,
+    host_blocks,
+    needs_of,
+    passes,
+    sequence_blocks,
+    uncomputable,
+)
 from bench.nvml import Nvml
 from bench.prefills import make_prefill
 from bench.workbench import DEVICE_SHARE, Workbench
@@ -202,6 +211,12 @@ def test_pools_have_room_to_scatter_and_ceilings_need_none() -> None:
     assert (sequence_blocks(scattered), device_blocks(scattered, 12288), device_blocks(scattered, 0)) == (16, 768, 32)
     assert device_blocks(ceiling, 12288) == host_blocks(ceiling, 12288) == sequence_blocks(ceiling)
     assert ceiling.geometry.block_bytes * sequence_blocks(ceiling) == 256 * 819_200
+
+
+def test_only_learned_positions_end() -> None:
+    sizes: dict[str, Any] = {"seq_len": 32768, "dtype": "float16", "layers_timed": 1, "layers_model": 1, "batch": 1}
+    assert uncomputable(Case("recompute", model="llama-3-8b", **sizes)) is None
+    assert uncomputable(Case("recompute", model="opt-13b", **sizes)) == "opt-13b has positions for 2,048 tokens"
 
 
 def test_a_company_stays_on_the_device() -> None:

@@ -203,7 +203,6 @@ def test_the_fused_kernel_of_the_cpu_takes_grouped_heads_as_they_are() -> None:
 
 
 BAD_SEQUENCES = [
-    ("at most 64", {"token_ids": torch.zeros(65, dtype=torch.int64), "lengths": [65]}),
     ("need 4 blocks; 3 were given", {"block_ids": [np.arange(3)]}),
     ("pool has 0 to 23", {"block_ids": [np.array([0, 1, 2, 24])]}),
     ("held twice", {"block_ids": [np.array([0, 1, 2, 1])]}),
@@ -221,6 +220,17 @@ def test_sequences_that_would_go_out_of_bounds_are_refused(message: str, change:
     weights = random_weights(SMALL["llama"], "float32", CPU)
     with pytest.raises(ValueError, match=message):
         prepare(CPU, weights, pool_for(weights.shape, torch.float32), Sequences(**(good | change)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_positions_end_where_they_are_learned_and_nowhere_else(name: str) -> None:
+    weights = random_weights(SMALL[name], "float32", CPU)
+    pool, sequences = pool_for(weights.shape, torch.float32), prompts(weights.shape, [weights.shape.max_positions + 1])
+    if weights.positions is None:
+        assert prepare(CPU, weights, pool, sequences).issue().isfinite().all()
+    else:
+        with pytest.raises(ValueError, match="has positions for 64"):
+            prepare(CPU, weights, pool, sequences)
 
 
 BAD_POOLS = [
