@@ -12,6 +12,11 @@ ROOT = Path(__file__).parents[1]
 STANDIN = ROOT.parent / "shared" / "fakegpu" / "run"
 
 
+def inherited() -> dict[str, str]:
+    """The environment without what tells a process that it is a worker of the tests' own pytest."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+
 def run(*command: str, standin: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
     """The finished process; `standin` runs it as if there were a CUDA GPU."""
     prefix = [str(STANDIN)] if standin else []
@@ -19,7 +24,7 @@ def run(*command: str, standin: bool = False, **environment: str) -> subprocess.
     return subprocess.run(
         [*prefix, sys.executable, *command],
         cwd=ROOT,
-        env=os.environ | {"PYTHON": sys.executable} | hidden | environment,
+        env=inherited() | {"PYTHON": sys.executable} | hidden | environment,
         capture_output=True,
         text=True,
         timeout=300,
@@ -51,7 +56,7 @@ def each_run(*runs: list[str], **environment: str) -> list[tuple[int, str]]:
     done = subprocess.run(
         [sys.executable, "-c", EACH],
         cwd=ROOT,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)} | environment,
+        env=inherited() | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)} | environment,
         input=json.dumps(runs),
         capture_output=True,
         text=True,

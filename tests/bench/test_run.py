@@ -98,9 +98,6 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str
     """Exit code, terminal and would-be JSON of runs that are refused, or that measure little."""
     folder = tmp_path_factory.mktemp("others")
     (folder / "file").write_text("")
-    (folder / "fake_xdist.py").write_text(
-        "def pytest_addoption(parser):\n    parser.addoption('--dist', default='no')\n"
-    )
     sweeps = {"never": NEVER_FITS, "cannot": CANNOT_COMPUTE, "tiny": SWEEP}
     for name, text in sweeps.items():
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")
@@ -110,7 +107,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str
         "never": ["bench/", f"--sweep={folder / 'never.toml'}"],
         "cannot": ["bench/bench_recompute.py", f"--sweep={folder / 'cannot.toml'}"],
         "file/folder": ["bench/"],
-        "xdist": ["bench/", "-p", "fake_xdist", "--dist=load"],
+        "xdist": ["bench/", "-n", "2"],
         "disabled": [
             "bench/bench_swap.py",
             f"--sweep={folder / 'tiny.toml'}",

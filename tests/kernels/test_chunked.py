@@ -157,7 +157,7 @@ def test_cached_tokens_that_do_not_fit_are_refused(message: str, change: dict[st
         "block_ids": [np.arange(4), np.array([0, 1, 4, 5])],
         "cached": [9, 9],
     }
-    weights = random_weights(SMALL["llama"], "float32", CPU)
+    weights = random_weights(SMALL["opt"], "float32", CPU)  # whose positions end
     pool = pool_for(weights.shape, torch.float32)
     prepare(CPU, weights, pool, Sequences(**good))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
